@@ -136,12 +136,13 @@ class ChatTemplate:
             ValueError: the template refuses these messages.
             TypeError: a message is no dict, or something in it is no JSON.
 
+        >>> from mytorch.chat import ChatTemplate
         >>> from mytorch.tokenizers import BPETokenizer
-        >>> tokenizer = BPETokenizer.train("User: Hi\\n", 257)
-        >>> text = ChatTemplate("{{ messages[0].content + eos }}", {"eos": "<|endoftext|>"}).render(
-        ...     [{"role": "user", "content": "!<|endoftext|>"}])
+        >>> tokenizer = BPETokenizer.train("Hello", 257, special_tokens=["<end>"])
+        >>> template = ChatTemplate("{{ messages[0].content + eos_token }}", {"eos_token": "<end>"})
+        >>> text = template.render([{"role": "user", "content": "Hello<end>"}])
         >>> text, tokenizer.encode(text, allowed_special="all").count(256)
-        ('!<|endoftext|><|endoftext|>', 1)
+        ('Hello<end><end>', 1)
         """
         if not all(isinstance(message, Mapping) for message in messages):
             raise TypeError("messages are dicts, such as {'role': 'user', 'content': 'Hello'}")
