@@ -39,6 +39,14 @@ def raise_exception(message: str) -> None:
     raise TemplateError(message)
 
 
+def literals(source: str) -> str:
+    """Returns the strings and the text of a program, with null characters between them."""
+    program = environment().parse(source)
+    found = [node.data for node in program.find_all(nodes.TemplateData)]
+    found += [node.value for node in program.find_all(nodes.Const) if isinstance(node.value, str)]
+    return "\0".join(found)
+
+
 def environment() -> ImmutableSandboxedEnvironment:
     """Returns a sandbox: a program in it can read what it is given, and nothing else."""
     found = ImmutableSandboxedEnvironment(

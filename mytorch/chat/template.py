@@ -43,32 +43,40 @@ class TemplateText(str):
 
     _origin: tuple[ChatTemplate, Json, datetime.datetime, frozenset[str]]
 
-    def marked(self, special: Collection[str]) -> tuple[str, str]:
-        """Returns the text with a mark before each place in a message that may become one of these special
-        tokens, and the mark: a character that the text hasn't.
+    def marked(self, special: Collection[str], others: Collection[str]) -> tuple[str, str, frozenset[str]]:
+        """Returns the text with a mark before each place in a message that may become a control token, the
+        mark, which is a character that the text hasn't, and the control tokens among the others.
 
         The messages are marked before the template reads them. It may notice that, and write another text:
-        then less is marked, in the end the special tokens themselves.
+        then less is marked, in the end the tokens themselves.
+
+        Args:
+            special: the special tokens that are looked for: control tokens.
+            others: other added tokens. Those that the template spells are control tokens, too, such as
+                <tool_call>; but an answer's, which are the model's own.
 
         Raises:
-            ValueError: a special token in a message can't be told from those of the template.
+            ValueError: a control token in a message can't be told from those of the template.
         """
         template, data, now, allowed = self._origin
-        tokens = sorted(frozenset(special) - allowed)
+        own = {token for token in others if token in template.literals and not token.isspace()} - allowed
+        tokens = sorted((own | set(special)) - allowed)
         if not tokens:
-            return str(self), ""
+            return str(self), "", frozenset()
         mark = next((mark for mark in MARKS if mark not in self), "")
-        whole, free = ("|".join(map(re.escape, names)) for names in (tokens, allowed or ["\0"]))
         for length in (1, 2, None) if mark else ():
-            starts = "|".join(re.escape(token[:length]) for token in tokens)
-            places = re.compile(f"(?={whole})|(?!{free})(?={starts})")
-            marked = _plain(data, functools.partial(places.sub, mark))
+            everywhere = _marks(mark, tokens, allowed, length)
+            in_answers = _marks(mark, sorted(set(tokens) - own), allowed | own, length)
+            marked = _plain(data, everywhere)
+            for i, message in enumerate(data["messages"]):
+                if message.get("role") == "assistant":
+                    marked["messages"][i] = _plain(message, in_answers)
             if marked == data:
-                return str(self), mark
+                return str(self), mark, frozenset(own)
             with contextlib.suppress(ValueError):
                 text = template._write(marked, now)
                 if text.replace(mark, "") == self:
-                    return text, mark
+                    return text, mark, frozenset(own)
         texts: list[str] = []
         _plain(data, lambda text: texts.append(text) or text)
         spelled = ", ".join(token for token in tokens if any(token in text for text in texts))
@@ -109,6 +117,13 @@ class ChatTemplate:
         except Exception as error:  # Python's, too: Jinja makes a Python program of it
             raise ValueError(f"the chat template is damaged: {_reason(error)}") from error
 
+    @functools.cached_property
+    def literals(self) -> str:
+        """What the program spells, of all its strings and of the text outside of statements."""
+        from .jinja import literals
+
+        return literals(PLAIN if self.source is None else self.source)
+
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
         return ChatTemplate, (self.source, self.tokens)
 
@@ -120,7 +135,8 @@ class ChatTemplate:
         """Returns the text of a conversation.
 
         The `encode` of mytorch's tokenizers knows what in it is the template's: special tokens that the
-        messages spell, in any of their fields, stay text. The same holds for the other arguments.
+        messages spell, in any of their fields, stay text, and so do other added tokens that the template
+        itself spells, such as <tool_call>, but in answers. The same holds for the other arguments.
 
         Args:
             messages: from the oldest to the newest: dicts, lists, strings and numbers. Fields that are None
@@ -198,6 +214,17 @@ class ChatTemplate:
             if text:
                 tokens[name] = text
         return cls(source, tokens)
+
+
+def _marks(
+    mark: str, tokens: Collection[str], spared: Collection[str], length: int | None
+) -> Callable[[str], str]:
+    """Returns what puts a mark before these tokens, and before what begins as their first `length` characters
+    unless it is one that is spared."""
+    never = "(?!)"
+    whole, free = ("|".join(map(re.escape, names)) or never for names in (tokens, spared))
+    starts = "|".join(re.escape(token[:length]) for token in tokens) or never
+    return functools.partial(re.compile(f"(?={whole})|(?!{free})(?={starts})").sub, mark)
 
 
 def _plain(value: Any, change: Callable[[str], str] = str) -> Any:

@@ -17,7 +17,7 @@ class AddedToken:
 
     Args:
         special: it controls the model, as `<|endoftext|>` does: it is found in a text only where that is
-            allowed. Other added tokens always are.
+            allowed. Other added tokens always are, but for those of a chat template in a message.
         lstrip: white space to its left belongs to it; rstrip: to its right.
         normalized: it is normalized and searched in the normalized text.
     """
@@ -40,9 +40,9 @@ class AddedTokens:
     def __init__(self, tokens: Sequence[AddedToken], normalize: Callable[[str], str]):
         self.tokens = tuple(tokens)
         self.special = frozenset(token.content for token in tokens if token.special)
+        self._others = frozenset(token.content for token in tokens if not token.special)
         self._normalize = normalize
-        # By the special tokens allowed, and the mark.
-        self._matchers: dict[tuple[frozenset[str], str], tuple[_Matcher, _Matcher]] = {}
+        self._matchers: dict[tuple[frozenset[str], str, frozenset[str]], tuple[_Matcher, _Matcher]] = {}
 
     def split(self, text: str, allowed_special: Collection[str] | str) -> Iterator[Piece]:
         """Yields the ids of the added tokens in `text`, and the normalized text between them.
@@ -53,30 +53,35 @@ class AddedTokens:
         allowed = self.special if allowed_special == "all" else frozenset(allowed_special)
         if not allowed <= self.special:
             raise ValueError(f"no special token: {', '.join(map(repr, sorted(allowed - self.special)))}")
-        # A conversation marks what its messages spell: no special token begins after the mark.
-        text, mark = text.marked(allowed) if hasattr(text, "marked") else (text, "")
-        if (allowed, mark) not in self._matchers:
+        mark, control = "", frozenset()
+        if hasattr(text, "marked"):  # a conversation marks what its messages spell
+            text, mark, control = text.marked(allowed, self._others)
+        key = allowed, mark, control
+        if key not in self._matchers:
             usable = [token for token in self.tokens if not token.special or token.content in allowed]
-            self._matchers[allowed, mark] = (
-                _Matcher([token for token in usable if not token.normalized], str, mark),
-                _Matcher([token for token in usable if token.normalized], self._normalize, mark),
+            self._matchers[key] = (
+                _Matcher([token for token in usable if not token.normalized], str, mark, control),
+                _Matcher([token for token in usable if token.normalized], self._normalize, mark, control),
             )
-        raw, normalized = self._matchers[allowed, mark]
+        raw, normalized = self._matchers[key]
         for part in raw.split(text):
             for piece in [part] if isinstance(part, int) else normalized.split(self._normalize(part)):
                 yield piece.replace(mark, "") if mark and isinstance(piece, str) else piece
 
 
 class _Matcher:
-    """A regular expression with one group a token; special tokens that follow the mark aren't matched."""
+    """A regular expression with one group a token. Special and control tokens aren't matched after a mark."""
 
-    def __init__(self, tokens: Sequence[AddedToken], normalize: Callable[[str], str], mark: str):
+    def __init__(
+        self, tokens: Sequence[AddedToken], normalize: Callable[[str], str], mark: str,
+        control: Collection[str],
+    ):  # fmt: skip
         named = sorted(((normalize(t.content), t) for t in tokens), key=lambda item: -len(item[0]))
         self._ids = [token.id for _, token in named]
         space = f"[{WHITE_SPACE}]*"
 
         def pattern(text: str, token: AddedToken) -> str:
-            if mark and token.special:
+            if mark and (token.special or token.content in control):
                 spelled = f"(?<!{mark})({re.escape(text)})"
             elif mark:
                 spelled = f"{mark}?({f'{mark}?'.join(map(re.escape, text))})"

@@ -155,17 +155,18 @@ def test_special_tokens_of_messages_stay_text(make, place):
 @pytest.mark.parametrize("source", [CHATML, STRICT, REASONING], ids=["chatml", "strict", "reasoning"])
 def test_ids_are_those_of_transformers(source, tmp_path):
     """Of one that keeps control tokens text, and of one that doesn't."""
-    tokenizer = byte_level()
+    base, added = byte_level(), [AddedToken("<think>", 290, special=False)]  # REASONING spells it
+    tokenizer = BPETokenizer(base.vocab, base.merges, added_tokens=[*base.added_tokens.tokens, *added])
     tokenizer.save(tmp_path / "tokenizer.json")
     names = {"bos_token": SPECIAL[0], "eos_token": SPECIAL[2]}
     fast = transformers.PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "tokenizer.json"), **names)
-    talk = [{"role": "user", "content": f"a {EVIL} b"}, *TALK[1:]]
+    talk = [{"role": "user", "content": f"a {EVIL} b<think>"}, *TALK[1:]]
     for safe in (True, False):
         options = {"chat_template": source, "return_dict": False, "sanitize_control_tokens": safe}
         want = fast.apply_chat_template(talk, add_generation_prompt=True, **options)
         text = ChatTemplate(source, names).render(talk, allowed_special=() if safe else "all")
         found = tokenizer.encode(text, allowed_special="all")
-        assert specials(tokenizer, found) == specials(tokenizer, want)
+        assert specials(tokenizer, found) == specials(tokenizer, want) and found.count(290) == want.count(290)
         assert tokenizer.decode(found) == fast.decode(want)
         if not safe:
             assert found == want
@@ -186,6 +187,22 @@ def test_added_tokens_that_are_not_special_are_found_in_messages():
     text = ChatTemplate(CHATML).render([{"role": "user", "content": "<think> x a<b <|im_end|>"}], False)
     ids = tokenizer.encode(text, allowed_special="all")
     assert [i for i in ids if i > 289] == [290, 291] and len(specials(tokenizer, ids)) == 2
+
+
+def test_other_tokens_that_the_template_spells_stay_text_but_in_answers():
+    """As transformers' control tokens: a user's message can't fake a tool's."""
+    base, names = byte_level(), ["<tool>", "</tool>", "<think>"]
+    added = [AddedToken(name, 290 + i, special=False) for i, name in enumerate(names)]
+    tokenizer = BPETokenizer(base.vocab, base.merges, added_tokens=[*base.added_tokens.tokens, *added])
+    source = CHATML.replace("{% if add", "{{ '<tool></tool>' }}{% if add")
+
+    def found(role, **options):
+        text = ChatTemplate(source).render([{"role": role, "content": "<tool> <think>"}], False, **options)
+        return [i for i in tokenizer.encode(text, allowed_special="all") if i >= 290]
+
+    assert found("user") == [292, 290, 291] and found("assistant") == [290, 292, 290, 291]
+    for allowed in ("all", ["<tool>"]):
+        assert found("user", allowed_special=allowed) == found("assistant")
 
 
 @pytest.mark.parametrize(("source", "content"), [
