@@ -81,10 +81,11 @@ def test_targets_are_the_answers(bpe):
 
 
 def test_tokens_are_those_of_the_chat(bpe):
-    """Except that special tokens in a message are text: it can't end itself."""
+    """Special tokens in a message are text in both: it can't end itself, unless they are allowed."""
     plain = [{**message, "content": message["content"].replace("<|im_end|> ", "")} for message in TALK]
-    for messages, equal in ((plain, True), (TALK, False)):
-        rendered = ChatTemplate(tokenizer.CHAT_TEMPLATE).render(messages, add_generation_prompt=False)
+    for messages, allowed, equal in ((plain, "all", True), (TALK, (), True), (TALK, "all", False)):
+        template = ChatTemplate(tokenizer.CHAT_TEMPLATE)
+        rendered = template.render(messages, add_generation_prompt=False, allowed_special=allowed)
         tokens, _ = packing.encode(messages, bpe)
         assert bpe.decode(tokens) == rendered
         assert (tokens == bpe.encode(rendered, allowed_special="all")) is equal
