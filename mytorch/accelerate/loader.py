@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -45,7 +44,7 @@ class PreparedLoader:
         self.loader = loader_of_rank(loader, world.world_size(), world.rank(), split_batches, even_batches)
         self._is_stream = isinstance(self.loader.dataset, ShardedStream)
         self.split_batches = split_batches and self._shard is not None
-        self.end_of_dataloader, self._saved, self._has_seeds = False, None, world.world_size() == 1
+        self.end_of_dataloader, self._has_seeds = False, world.world_size() == 1
         self._num_repeated, self.num_yielded = 0, 0
 
     @property
@@ -95,32 +94,18 @@ class PreparedLoader:
     def __iter__(self) -> Iterator[Any]:
         self._synchronize_seeds()
         batches = iter(self.loader)
-        self.end_of_dataloader, self._saved = False, None
+        is_last = getattr(batches, "is_last", self.loader.is_last_batch)  # a subclass has its own iterator
+        self.end_of_dataloader = False
         self.gradient_state.loaders.append(self)
         try:
-            for batch, is_last in self._with_is_last(batches):
-                self.end_of_dataloader = is_last
+            for batch in batches:
+                self.end_of_dataloader = is_last()
                 self.num_yielded += 1
                 if self._is_stream:
                     batch, self._num_repeated = batch
                 yield batch if self.device is None else map_tensors(self._to_device, batch)
-                self._saved = None
         finally:
             self.gradient_state.loaders.remove(self)
-            self._saved = None
-
-    def _with_is_last(self, batches: Iterator[Any]) -> Iterator[tuple[Any, bool]]:
-        """Yields each batch, and whether it is the last one."""
-        length = _length(self.loader)
-        if length < math.inf:
-            for batch in batches:
-                yield batch, self.loader.state_dict()["batches"] == length
-            return
-        ahead = next(batches, _END)  # the length is unknown: the loader is one batch ahead
-        while ahead is not _END:
-            batch, self._saved = ahead, self.loader.state_dict()
-            ahead = next(batches, _END)
-            yield batch, ahead is _END
 
     def _to_device(self, x: Any) -> Any:
         return x.to(self.device, non_blocking=True)
@@ -132,17 +117,22 @@ class PreparedLoader:
             self._has_seeds = True
 
     def set_epoch(self, epoch: int) -> None:
-        """Sets the epoch of the next pass."""
+        """Sets the epoch of the next pass: see `DataLoader.set_epoch`."""
         self._synchronize_seeds()
         self.loader.set_epoch(epoch)
+
+    def _skip(self, num_batches: int) -> None:
+        """Makes the next pass begin after its first batches: see `DataLoader._skip`."""
+        self._synchronize_seeds()
+        self.loader._skip(num_batches)
 
     def state_dict(self) -> StateDict:
         """Returns the position: see `DataLoader.state_dict`; the same for any number of processes.
 
         "num_processes" is the number of those that get a batch each: with `split_batches` 1.
         """
-        state = self.loader.state_dict() if self._saved is None else self._saved
-        state = {**state, "batch_size": self.batch_size, "num_processes": self._batches_at_once}
+        state = self.loader.state_dict()
+        state |= {"batch_size": self.batch_size, "num_processes": self._batches_at_once}
         if self._is_stream:
             state["streams"] = _scaled(state["streams"], world.world_size(), 1)
         return state
@@ -176,9 +166,6 @@ class PreparedLoader:
         if name == "original":
             raise AttributeError(name)
         return getattr(self.original, name)
-
-
-_END = object()
 
 
 def loader_of_rank(
@@ -224,17 +211,10 @@ def _scaled(streams: list[dict | None] | None, times: int, over: int) -> list[di
     ]
 
 
-def _length(loader: DataLoader) -> float:
-    if isinstance(loader.dataset, IterableDataset):
-        return math.inf
-    try:
-        return len(loader)
-    except TypeError:
-        return math.inf
-
-
 class SkippedLoader:
     """A loader without the first batches of each pass; only those of a stream are loaded.
+
+    A pass that continues from a state that was loaded doesn't begin before its position.
 
     Args:
         loader: a DataLoader or a PreparedLoader.
@@ -249,16 +229,7 @@ class SkippedLoader:
         self.loader, self.num_batches = loader, num_batches
 
     def __iter__(self) -> Iterator[Any]:
-        if isinstance(self.loader.dataset, IterableDataset):
-            batches = iter(self.loader)
-            for _ in range(self.num_batches):
-                next(batches, None)
-            yield from batches
-            return
-        if isinstance(self.loader, PreparedLoader):
-            self.loader._synchronize_seeds()
-        state = self.loader.state_dict()
-        self.loader.load_state_dict({**state, "batches": state["batches"] + self.num_batches})
+        self.loader._skip(self.num_batches)
         yield from self.loader
 
     def __len__(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -119,8 +120,9 @@ class DataLoader(Generic[T]):
         self._promised_length: int | None = None  # of an IterableDataset, once len(loader) was called
         self._seed: int | None = None
         self._epoch, self._set_epoch = 0, None
-        self._position: Position | None = None  # of the current pass
-        self._is_resuming, self._pool = False, None
+        self._resumed: Position | None = None  # from which the next pass continues
+        self._begun: weakref.ref[Pass] | None = None  # the pass that was begun last
+        self._pool: Pool | None = None
         self._initialized = True
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -140,49 +142,85 @@ class DataLoader(Generic[T]):
             raise ValueError("multiprocessing_context option needs num_workers > 0")
         self._context = None if context is None else context_of(context)
 
-    def set_epoch(self, epoch: int) -> None:
-        """Sets the epoch of the next pass, which fixes its order and random numbers.
-
-        After `load_state_dict`, the epoch of the state continues at its position; another epoch starts at
-        its beginning.
-        """
-        if self._is_resuming and epoch == self._position.epoch:
-            return
-        self._is_resuming = False
-        self._epoch = self._set_epoch = epoch
-        set_epoch(self._order, epoch)
-        set_epoch(self.dataset, epoch)
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns what a copy has: it isn't iterated over, and has no workers."""
+        return {**vars(self), "_begun": None, "_pool": None}
 
     @property
     def _order(self) -> Any:
         """The batch sampler, or the sampler."""
         return self.sampler if self.batch_sampler is None else self.batch_sampler
 
-    def _next_epoch(self) -> int:
-        """Returns the epoch of the next pass: the epoch of the sampler, if it counts epochs."""
-        sampler = getattr(self._order, "sampler", self._order)
-        own = getattr(sampler, "epoch", None)
-        if not isinstance(own, int):
-            return self._epoch
-        return own if isinstance(sampler, ShufflingSampler) else max(own, self._epoch)
+    @property
+    def _sampler(self) -> Any:
+        """The sampler, also that of a batch sampler."""
+        return getattr(self._order, "sampler", self._order)
 
-    def _new_position(self) -> Position:
+    @property
+    def _sampler_epoch(self) -> int | None:
+        """The epoch of the sampler's next pass; None if it counts no epochs."""
+        epoch = getattr(self._sampler, "epoch", None)
+        return epoch if isinstance(epoch, int) else None
+
+    # The position: `_resumed`, of the next pass, before that of the current pass.
+
+    def set_epoch(self, epoch: int) -> None:
+        """Sets the epoch of the next pass, which fixes its order and random numbers.
+
+        After `load_state_dict`, the epoch of the state continues at its position; another epoch starts at
+        its beginning. `state_dict` is that of the next pass from now on, also in a loop.
+        """
+        if self._resumed is not None and self._resumed.epoch != epoch:
+            self._resumed = None
+        self._epoch = self._set_epoch = epoch
+        set_epoch(self._order, epoch)
+        set_epoch(self.dataset, epoch)
+        if self._resumed is not None:
+            self._resumed.sampler_epoch = self._sampler_epoch
+        elif self._current() is not None:
+            self._resumed = self._next_position()
+
+    def _skip(self, num_batches: int) -> None:
+        """Makes the next pass begin after the first batches of its epoch; only those of a stream are loaded.
+
+        After `load_state_dict`, it doesn't begin before the position of the state.
+        """
+        self._resumed = self._next_position()
+        self._resumed.skip(num_batches, self._iterable)
+
+    def _next_position(self) -> Position:
+        """Returns the position from which the next pass starts."""
+        position, own = self._resumed, self._sampler_epoch
+        if position is not None and own in (position.sampler_epoch, position.epoch):
+            return position  # else the user has set the sampler to another epoch
         if self._seed is None:
             self._seed = generator_on(CPU, self.generator).next_seed()
+        epoch = self._epoch if own is None else own
+        if not isinstance(self._sampler, ShufflingSampler):  # it may repeat an order, random numbers don't
+            epoch = max(epoch, self._epoch)
         streams = [None] * max(self.num_workers, 1)
-        return Position(self._seed, self._next_epoch(), state_of(self._order), streams)
+        return Position(self._seed, epoch, state_of(self._order), streams, sampler_epoch=own)
 
-    # The state.
+    def _current(self) -> Pass | None:
+        """Returns the current pass: that begun last, unless it has ended or its loop was left."""
+        batches = None if self._begun is None else self._begun()
+        return None if batches is None or batches.position.is_over else batches
+
+    def is_last_batch(self) -> bool:
+        """Returns whether no batch follows in the current pass; that of a stream is loaded to know it."""
+        batches = self._current()
+        return batches is None or batches.is_last()
 
     def state_dict(self) -> dict:
         """Returns the position of the current pass, else of the next one, as numbers, lists and dicts.
 
-        Batches count once they are returned, not when they are loaded ahead. The state contains the
-        `state_dict()` of samplers (at the beginning of the pass) and datasets that define it. A sampler
-        without `state_dict` must repeat its order.
+        A pass is current from `iter(loader)` until it ends, its loop is left (by `break`, `return` or an
+        error), `set_epoch` is called or another pass begins. Batches count once they are returned, not when
+        they are loaded ahead. The state contains the `state_dict()` of samplers (at the beginning of the
+        pass) and datasets that define it. A sampler without `state_dict` must repeat its order.
         """
-        in_progress = self._position is not None and not (self._position.is_over and not self._is_resuming)
-        return to_dict(self._position if in_progress else self._new_position(), self._sizes())
+        batches = self._current() if self._resumed is None else None
+        return to_dict(self._next_position() if batches is None else batches.position, self._sizes())
 
     def load_state_dict(self, state_dict: dict) -> None:
         """Loads a `state_dict()`: the next pass continues after the last batch that had been returned.
@@ -193,7 +231,7 @@ class DataLoader(Generic[T]):
         """
         position = from_dict(state_dict, self._sizes(), max(self.num_workers, 1))
         load_state(self._order, position.sampler)
-        self._position, self._is_resuming = position, True
+        self._resumed, position.sampler_epoch = position, self._sampler_epoch
         self._seed, self._epoch = position.seed, position.epoch
 
     def _sizes(self) -> dict[str, Any]:
@@ -203,13 +241,13 @@ class DataLoader(Generic[T]):
 
     def __iter__(self) -> Iterator[Any]:
         refuse_tracing("a loop over a DataLoader")
-        position = self._position if self._is_resuming else self._new_position()
+        position = self._next_position()
         requests = self._requests(position)
-        self._position, self._is_resuming, self._epoch = position, False, position.epoch + 1
         batches = self._begin(position, requests)
+        self._resumed, self._begun, self._epoch = None, weakref.ref(batches), position.epoch + 1
         if self._promised_length is None:
             return batches
-        return Counted(batches, position, self._promised_length, self.dataset)
+        return Counted(batches, self._promised_length, self.dataset)
 
     def _begin(self, position: Position, requests: Requests) -> Pass:
         is_pinned, order = self.pin_memory and can_pin(), None if self._iterable else self._order

@@ -30,6 +30,8 @@ class Position:
         ahead: numbers of further returned batches, with `in_order=False`.
         streams: state of each worker's stream, for an IterableDataset.
         turn: id of the worker of the next batch.
+        first: number of the first batch of a stream that isn't discarded.
+        sampler_epoch: the epoch of the sampler when the position was made or loaded.
         is_over: the pass has ended.
     """
 
@@ -40,6 +42,8 @@ class Position:
     batches: int = 0
     ahead: list[int] = field(default_factory=list)
     turn: int = 0
+    first: int = 0
+    sampler_epoch: int | None = None
     is_over: bool = False
 
     def advance(self, number: int, worker: int, stream: dict | None) -> None:
@@ -50,6 +54,14 @@ class Position:
             self.batches += 1
         self.streams[worker] = stream
         self.turn = (worker + 1) % len(self.streams)
+
+    def skip(self, num_batches: int, is_stream: bool) -> None:
+        """Skips the batches 0 … num_batches - 1; those of a stream are loaded, and discarded by the pass."""
+        if is_stream:
+            self.first = num_batches
+            return
+        self.batches = max(self.batches, num_batches)
+        self.ahead = [number for number in self.ahead if number >= self.batches]
 
     @property
     def count(self) -> int:
@@ -104,10 +116,34 @@ class Pass(Iterator[Any]):
 
     Args:
         order: the sampler or batch sampler; None for a stream, which has an unknown number of batches.
+        position: counts the batches that `next` returns.
     """
 
-    def __init__(self, order: Sized | None):
-        self._order = order
+    def __init__(self, order: Sized | None, position: Position):
+        self._order, self.position = order, position
+        self._ahead: tuple | Exception | None = None  # what `peek` has found
+
+    def take(self) -> tuple[Any, int, int, dict | None] | None:
+        """Returns the next batch and the arguments of `Position.advance`; None at the end."""
+        raise NotImplementedError
+
+    def peek(self) -> Any:
+        """Returns the next batch, which counts once `next` returns it, too.
+
+        Raises:
+            StopIteration: the pass is over after the current batch.
+            Exception: the batch can't be loaded; `next` raises the same.
+        """
+        if self._ahead is None:
+            try:
+                self._ahead = self.take() or _END
+            except Exception as error:
+                self._ahead = error
+        if isinstance(self._ahead, Exception):
+            raise self._ahead
+        if self._ahead is _END:
+            raise StopIteration
+        return self._ahead[0]
 
     def load(self) -> Any:
         """Returns the next batch.
@@ -115,7 +151,18 @@ class Pass(Iterator[Any]):
         Raises:
             StopIteration: the pass is over.
         """
-        raise NotImplementedError
+        while True:
+            ahead, self._ahead = self._ahead, None
+            if isinstance(ahead, Exception):
+                raise ahead
+            taken = _END if self.position.is_over else ahead or self.take() or _END
+            if taken is _END:
+                self.position.is_over = True
+                raise StopIteration
+            batch, *place = taken
+            self.position.advance(*place)
+            if self.position.count > self.position.first:
+                return batch
 
     def __next__(self) -> Any:
         return self.load() if (stream := _state.stream) is None else stream.load(self.load)
@@ -130,6 +177,23 @@ class Pass(Iterator[Any]):
             raise TypeError("a pass over an IterableDataset has no len(): its number of batches is unknown")
         return len(self._order)
 
+    def is_last(self) -> bool:
+        """Returns whether no batch follows the last one; where the number is unknown, one is loaded ahead."""
+        try:
+            return self.position.count >= len(self)
+        except TypeError:
+            pass
+        try:
+            self.peek()
+        except StopIteration:
+            return True
+        except Exception:  # `next` raises it
+            return False
+        return False
+
+
+_END = (None,)  # taken after the last batch
+
 
 class Counted(Pass):
     """A pass over a stream that warns if it has more batches than `len(loader)` reported.
@@ -138,45 +202,45 @@ class Counted(Pass):
         length: the length of the dataset, an upper bound of the number of batches.
     """
 
-    def __init__(self, batches: Pass, position: Position, length: int, dataset: IterableDataset):
-        super().__init__(None)
-        self._batches, self._position = batches, position
-        self._length, self._dataset = length, dataset
+    def __init__(self, batches: Pass, length: int, dataset: IterableDataset):
+        super().__init__(None, batches.position)
+        self._batches, self._length, self._dataset = batches, length, dataset
 
     def load(self) -> Any:
         batch = self._batches.load()
-        count = self._position.count
+        count = self.position.count
         if count > self._length:
             text = (
                 f"Length of IterableDataset {self._dataset} was reported to be {self._length} "
                 f"(when accessing len(dataloader)), but {count} samples have been fetched."
             )
-            if len(self._position.streams) > 1:
+            if len(self.position.streams) > 1:
                 text += " Does the dataset split its samples over the workers, by get_worker_info()?"
             warnings.warn(text, stacklevel=2)
         return batch
+
+    def peek(self) -> Any:
+        return self._batches.peek()
 
 
 class SingleProcess(Pass):
     """A pass without workers: each batch is loaded in this process by `next`.
 
     Args:
-        order: see `Pass`.
+        order, position: see `Pass`.
         is_pinned: copy batches to page-locked memory.
     """
 
     def __init__(
         self, order: Sized | None, recipe: Recipe, position: Position, requests: Requests, is_pinned: bool
     ):
-        super().__init__(order)
-        self._position, self._requests, self._is_pinned = position, requests, is_pinned
+        super().__init__(order, position)
+        self._requests, self._is_pinned = requests, is_pinned
         self._seeder = Seeder(position.seed, position.epoch, recipe.is_random)
         with self._seeder.isolated():
             self._fetch = recipe.fetcher(self._seeder, 0, position.streams[0])
 
-    def load(self) -> Any:
-        if self._position.is_over:
-            raise StopIteration
+    def take(self) -> tuple[Any, int, int, dict | None] | None:
         for number, indices in self._requests:
             try:
                 with self._seeder.isolated():
@@ -185,7 +249,6 @@ class SingleProcess(Pass):
                 break
             except StopIteration as error:  # would end the caller's loop
                 raise RuntimeError(f"batch {number}: the dataset raised StopIteration") from error
-            self._position.advance(number, 0, self._fetch.state())
-            return pin_batch(batch) if self._is_pinned else batch
-        self._position.is_over = True
-        raise StopIteration
+            state = self._fetch.state()
+            return pin_batch(batch) if self._is_pinned else batch, number, 0, state
+        return None

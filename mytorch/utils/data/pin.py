@@ -94,15 +94,18 @@ class DevicePrefetcher:
         ready: deque[Any] = deque()
         sources: deque[tuple[cuda.Event, Any]] = deque()  # keeps a source until its copy is complete
         batches, is_over = iter(self.loader), False
+        peek = getattr(batches, "peek", None)  # of a DataLoader, whose position is that of the user
         try:
             while ready or not is_over:
                 while len(ready) < 2 and not is_over:
-                    batch = next(batches, sources)  # `sources` marks the end
-                    is_over = batch is sources
-                    if not is_over:
-                        event, moved = self._send(batch, stream)
-                        ready.append((event, moved))
-                        sources.append((event, batch))
+                    try:
+                        batch = peek() if ready and peek else next(batches)
+                    except StopIteration:
+                        is_over = True
+                        break
+                    event, moved = self._send(batch, stream)
+                    ready.append((event, moved))
+                    sources.append((event, batch))
                     batch = moved = None  # releases the references
                 while len(sources) > 2 or (sources and sources[0][0].query()):
                     sources.popleft()[0].synchronize()
@@ -111,6 +114,8 @@ class DevicePrefetcher:
                     cuda.current_stream(self.device).wait_event(event)
                     yield moved
                     moved = None
+                    if ready and peek:
+                        next(batches)  # counts the next one
         finally:
             for event, _ in sources:
                 event.synchronize()

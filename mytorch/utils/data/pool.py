@@ -89,7 +89,7 @@ class Pool:
             self.close()
             raise
 
-    def begin(self, epoch: int, set_epoch: int | None, states: list[dict | None]) -> None:
+    def begin(self, position: Position, set_epoch: int | None) -> None:
         """Begins a pass; unfinished requests of the last one are discarded."""
         self.pass_number += 1
         for request in self._requests:
@@ -97,8 +97,8 @@ class Pool:
             if request.answer:
                 request.worker.mirror.discard(request.answer[1])
         self._requests.clear()
-        for worker, state in zip(self.workers, states, strict=True):
-            _send(worker, Begin(epoch, set_epoch, state))
+        for worker, state in zip(self.workers, position.streams, strict=True):
+            _send(worker, Begin(position.seed, position.epoch, set_epoch, state))
 
     def request(self, i: int, number: int, indices: Any) -> None:
         """Requests batch `number` of the pass from worker i."""
@@ -262,10 +262,10 @@ class WithWorkers(Pass):
         self, order: Any, pool: Pool, position: Position, requests: Requests, set_epoch: int | None,
         prefetch_factor: int, in_order: bool, is_persistent: bool,
     ):  # fmt: skip
-        super().__init__(order)
-        self._pool, self._position, self._requests = pool, position, requests
+        super().__init__(order, position)
+        self._pool, self._requests = pool, requests
         self._in_order, self._is_persistent = in_order, is_persistent
-        pool.begin(position.epoch, set_epoch, position.streams)
+        pool.begin(position, set_epoch)
         self._pass_number = pool.pass_number
         count = len(pool.workers)
         turns = [(position.turn + i) % count for i in range(count)]
@@ -278,31 +278,29 @@ class WithWorkers(Pass):
             self._pool.request(worker, number, indices)
             return
 
-    def load(self) -> Any:
-        if not self._position.is_over and self._pool.pass_number != self._pass_number:
+    def take(self) -> tuple[Any, int, int, dict | None] | None:
+        if self._pool.pass_number != self._pass_number:
             raise RuntimeError("this pass is over: another pass with the same persistent workers has begun")
-        while not (self._position.is_over or self._pool.is_idle):
+        while not self._pool.is_idle:
             try:
                 request, kind, value = self._pool.next_answer(self._in_order)
             except BaseException:  # a worker died, or Ctrl-C was pressed
-                self._position.is_over = True
+                self.position.is_over = True
                 self._pool.close()
                 raise
             worker = request.worker
             if kind == END:
-                self._position.streams[worker.id] = ENDED
+                self.position.streams[worker.id] = ENDED
                 continue
             self._request(worker.id)
             if kind == BATCH:
                 batch, stream = value
-                self._position.advance(request.number, worker.id, stream)
-                return batch
-            self._position.advance(request.number, worker.id, self._position.streams[worker.id])
+                return batch, request.number, worker.id, stream
+            self.position.advance(request.number, worker.id, self.position.streams[worker.id])
             raise exception_of(value[0], worker)
-        self._position.is_over = True
         if not self._is_persistent:
             self._pool.close()
-        raise StopIteration
+        return None
 
 
 class _Text(str):

@@ -51,10 +51,12 @@ class Begin:
     """The message that begins a pass.
 
     Attributes:
+        seed: of the random numbers of the samples; that of a state that was loaded isn't the job's.
         set_epoch: the argument of the last `DataLoader.set_epoch`, for the dataset.
         state: the state of the stream to continue from.
     """
 
+    seed: int
     epoch: int
     set_epoch: int | None
     state: dict | None
@@ -152,7 +154,7 @@ class _Worker:
         if self.is_broken:
             return
         recipe, self.failure = self.job.recipe, None
-        seeder = Seeder(self.job.seed, begin.epoch, recipe.is_random)
+        seeder = Seeder(begin.seed, begin.epoch, recipe.is_random)
         seeder.install()
         try:
             if begin.set_epoch is not None:

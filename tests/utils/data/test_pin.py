@@ -165,6 +165,13 @@ def test_prefetcher(options, device, pinned):
                 same(batch["x"], want["x"], device)
 
 
+@pytest.mark.parametrize("device", ["cuda:1", "cpu"])
+def test_the_position_is_that_of_the_batches_that_were_used(device, pinned):
+    loader = data.DataLoader(Numbers(8, sample), 2)
+    counts = [loader.state_dict()["batches"] for _ in data.DevicePrefetcher(loader, device)]
+    assert counts == [1, 2, 3, 4]
+
+
 def test_copies_run_ahead_in_a_stream_of_their_own(pinned, fake_cuda, monkeypatch):
     """Each copy waits for what the current stream did before, and the current stream for the copy."""
     log = []

@@ -233,7 +233,8 @@ def test_wrong_states(name):
 
 def test_a_stream_goes_on_with_as_many_workers():
     loader = data.DataLoader(Stream(), 2, num_workers=2)
-    next(iter(loader))
+    batches = iter(loader)
+    next(batches)
     with pytest.raises(ValueError, match="the state is of 2 streams, this loader has 1"):
         data.DataLoader(Stream(), 2).load_state_dict(loader.state_dict())
     distributed = data.DistributedSampler(range(10), 2, 0)
@@ -255,8 +256,8 @@ class Broken(data.IterableDataset):
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_errors_of_samples_that_a_resumed_pass_discards_are_not_raised_again(workers):
-    def rest(loader, batches=99):
-        iterator, found = iter(loader), []
+    def rest(iterator, batches=99):
+        found = []
         while len(found) < batches:
             try:
                 found.append(next(iterator).tolist())
@@ -267,9 +268,10 @@ def test_errors_of_samples_that_a_resumed_pass_discards_are_not_raised_again(wor
         return found
 
     first = data.DataLoader(Broken(), 2, num_workers=workers)
-    start = rest(first, 2)
+    at = iter(first)
+    start = rest(at, 2)
     second = data.DataLoader(Broken(), 2, num_workers=workers)
     second.load_state_dict(json.loads(json.dumps(first.state_dict())))
-    whole = rest(data.DataLoader(Broken(), 2, num_workers=workers))
-    assert start + rest(second) == whole and whole[:2] == ["sample 1 is broken", [2, 3]]
+    whole = rest(iter(data.DataLoader(Broken(), 2, num_workers=workers)))
+    assert start + rest(iter(second)) == whole and whole[:2] == ["sample 1 is broken", [2, 3]]
     assert "sample 6 is broken" in whole[2:]
