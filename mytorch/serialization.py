@@ -20,6 +20,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
@@ -35,6 +36,14 @@ from .utils.safetensors_file import DTYPES, SafetensorsFile, write_safetensors
 
 _KEY = "mytorch"  # the metadata entry that contains the JSON
 _VERSION = 1
+
+
+@dataclass(frozen=True)
+class WithMetadata:
+    """An object that `save` writes with further entries of the file's metadata, which `load` ignores."""
+
+    obj: object
+    metadata: dict[str, str]
 
 
 def save(
@@ -62,6 +71,7 @@ def save(
     ...     print(mytorch.load(f"{folder}/x.pt"))
     {'x': tensor([1.00000 1.00000])}
     """
+    obj, entries = (obj.obj, obj.metadata) if isinstance(obj, WithMetadata) else (obj, {})
     writer, is_file = _Writer(), hasattr(f, "write")
     path = None if is_file else _path(f)
     try:
@@ -71,7 +81,7 @@ def save(
         raise ValueError("can't save it: it is nested too deeply") from None
     structure = json.dumps({"version": _VERSION, "object": content})
     # Hugging Face's loaders require a format; safetensors' loaders find tied tensors by the aliases.
-    metadata = {**writer.aliases, "format": "pt", _KEY: structure}
+    metadata = {**writer.aliases, **entries, "format": "pt", _KEY: structure}
     if is_file:
         write_safetensors(f, writer.arrays, metadata)
         return

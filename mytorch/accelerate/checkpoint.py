@@ -6,7 +6,8 @@ Checkpoints: folders that are written atomically.
 
 All files but the manifest are safetensors (see `serialization`), whatever their names: nothing is pickled. A
 checkpoint is written into a folder of another name, flushed to the disk, and renamed; its manifest holds size
-and hash of each file. So a kill at any moment leaves the last good one, and damage is detected.
+and hash of each file. So a kill at any moment leaves the last good one, and damage is detected. Each file has
+the hash of the one before it: a file of another checkpoint isn't taken for its own, even with equal content.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
-from ..serialization import load_open, save
+from ..serialization import WithMetadata, load_open, save
 from ..utils.atomic import flush
 from ..utils.reading import check_regular, is_count, open_regular, read_json
-from .checkpoint_parts import check_part
+from .checkpoint_parts import check_part, is_part
 
 MANIFEST = "manifest.json"
 IN_ALL = ("accelerator.bin", "sampler.bin", "random_states.bin")  # files of every checkpoint
@@ -56,11 +57,12 @@ def write(folder: Path, files: dict[str, Any], replace: bool = True) -> None:
     try:
         with open(partial / MANIFEST, "w", encoding="utf-8") as manifest:
             _lock(manifest)  # so that `clean` of another run leaves the folder alone
-            entries = {}
+            entries, before = {}, ""
             for name, obj in files.items():
-                save(obj, partial / name)  # waits for the disk
+                save(WithMetadata(obj, {"previous": before}), partial / name)  # waits for the disk
                 with open_regular(partial / name) as file:
-                    entries[name] = {"blake2b": _hash(file), "bytes": file.tell()}
+                    before = _hash(file)
+                    entries[name] = {"blake2b": before, "bytes": file.tell()}
             json.dump({"version": _VERSION, "files": entries}, manifest, indent=2)
             manifest.flush()
             os.fsync(manifest.fileno())
@@ -144,6 +146,10 @@ def _read(folder: Path, values: bool = True) -> dict[str, Any]:
     for name in IN_ALL:
         if name not in entries:
             raise CheckpointError(f"{name} is not in {MANIFEST}")
+    with suppress(FileNotFoundError):  # another process replaces it: then its files are missing
+        for name in sorted(os.listdir(folder)):
+            if is_part(name) and name not in entries:
+                raise CheckpointError(f"{name} is of another checkpoint: it is not in {MANIFEST}")
     return {name: _read_file(folder / name, *entry, values) for name, entry in entries.items()}
 
 

@@ -17,6 +17,12 @@ def kind_of(name: str) -> str:
     return re.sub(r"_\d+$", "", name.partition(".")[0])
 
 
+def is_part(name: str) -> bool:
+    """Returns whether `Accelerator.save_state` gives such names to files."""
+    suffix = ".safetensors" if kind_of(name) == "model" else ".bin"
+    return kind_of(name) in {*_CHECKS, "custom_checkpoint"} and name.endswith(suffix)
+
+
 def check_part(name: str, content: Any) -> None:
     """Raises ValueError if the content of a file isn't what `Accelerator.save_state` writes."""
     check = _CHECKS.get(kind_of(name))

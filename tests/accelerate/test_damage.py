@@ -80,14 +80,44 @@ def test_damage_is_refused_by_name_and_a_good_one_offered(tmp_path, three, name,
     assert three.load_state(tmp_path / "checkpoint_1") == str(tmp_path / "checkpoint_1")
 
 
-def test_a_file_of_another_checkpoint_is_refused(tmp_path, three):
-    for name in FILES - {"manifest.json", "accelerator.bin"}:  # that one is the same in both
-        path = tmp_path / "checkpoint_2" / name
+@pytest.mark.parametrize("name", sorted(FILES))
+def test_a_file_of_another_checkpoint_is_refused(tmp_path, three, name):
+    """The content of accelerator.bin is the same in both; of a manifest, the first file isn't its own."""
+    path, older = (tmp_path / f"checkpoint_{i}" / name for i in (2, 1))
+    own = path.read_bytes()
+    path.write_bytes(older.read_bytes())
+    named = "model.safetensors" if name == "manifest.json" else name
+    with pytest.raises(CheckpointError, match=rf"checkpoint_2: {named} .*good.*checkpoint_1"):
+        three.load_state(tmp_path)
+    path.write_bytes(own)
+    assert three.load_state(tmp_path).endswith("checkpoint_2")
+
+
+def test_random_states_that_did_not_change_are_of_their_checkpoint(tmp_path):
+    model = nn.Linear(2, 1)
+    accelerator = Accelerator(cpu=True)
+    model, optimizer = accelerator.prepare(model, optim.SGD(model.parameters(), lr=0.1))
+    for step in range(2):
+        accelerator.save_state(tmp_path / str(step))
+        accelerator.backward(model(mytorch.ones(1, 2)).sum())
+        optimizer.step()
+    for name in ("accelerator.bin", "random_states.bin", "sampler.bin"):
+        path = tmp_path / "1" / name
         own = path.read_bytes()
-        path.write_bytes((tmp_path / "checkpoint_1" / name).read_bytes())
-        assert name in checkpoint.find_problem(path.parent)
+        path.write_bytes((tmp_path / "0" / name).read_bytes())
+        with pytest.raises(CheckpointError, match=f"1: {name} was altered"):
+            accelerator.load_state(path.parent)
         path.write_bytes(own)
-    assert checkpoint.find_problem(tmp_path / "checkpoint_2") == ""
+
+
+@pytest.mark.parametrize("name", ["optimizer_1.bin", "model_1.safetensors", "custom_checkpoint_12.bin"])
+def test_a_part_that_the_manifest_lacks_is_refused(tmp_path, three, name):
+    folder = tmp_path / "checkpoint_2"
+    shutil.copy(folder / "optimizer.bin", folder / name)
+    with pytest.raises(CheckpointError, match=rf"checkpoint_2: {name} is of another.*good.*checkpoint_1"):
+        three.load_state(tmp_path)
+    (folder / name).rename(folder / "notes.txt")  # a file of the user
+    assert three.load_state(tmp_path) == str(folder)
 
 
 MANIFESTS = {  # what is in manifest.json: what is said
