@@ -176,7 +176,11 @@ def test_a_run_that_diverges_ends(name, folder):
 
 def test_a_run_that_diverges_goes_on_if_allowed(folder):
     assert train(folder, "nan-on", *DIVERGING, "1e30", "--allow_nan") == 0
-    assert len(metrics(folder / "work_dir/nan-on", "loss")) == 8
+    path = folder / "work_dir/nan-on"
+    assert len(metrics(path, "loss")) == 8
+    text = (path / "metrics.jsonl").read_text()
+    lines = [json.loads(line, parse_constant=pytest.fail) for line in text.splitlines()]
+    assert any("loss_nonfinite" in line and line["loss"] is None for line in lines)
 
 
 def test_losses_that_fp16_skips_end_no_run(folder, monkeypatch):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import sys
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from mytorch.optim import AdamW
 from mytorch.optim.lr_scheduler import WarmupCosineLR
 from mytorch.utils import atomic_write
 from mytorch.utils.reading import read_json_lines
+from mytorch.utils.writing import json_text
 
 Batch = tuple[Tensor, Tensor]  # inputs and targets (B, T); the target -1 is ignored
 
@@ -53,7 +53,7 @@ def write_lines(path: Path, entries: list[dict[str, Any]]) -> None:
     """Writes a JSON object a line."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as partial, open(partial, "w", encoding="utf-8") as file:
-        file.writelines(json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries)
+        file.writelines(json_text(entry, ensure_ascii=False) + "\n" for entry in entries)
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

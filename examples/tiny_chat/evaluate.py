@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 
 import numpy as np
@@ -14,6 +13,7 @@ from mytorch.nn import functional as F
 from mytorch.tokenizers import BPETokenizer, load_tokenizer
 from mytorch.utils import atomic_write
 from mytorch.utils.tokens import load_tokens
+from mytorch.utils.writing import json_text
 
 from .common import bar, parser, positive, read_lines, run
 
@@ -82,7 +82,7 @@ def main(arguments: list[str] | None = None) -> None:
         print(f"evaluate: {name} has {figures[name]['bits_per_byte']:.3f} bits a byte, "
               f"{figures[name]['multiple_choice']:.1%} of {len(questions)} questions right")  # fmt: skip
     with atomic_write(args.folder / "figures.json") as partial:
-        partial.write_text(json.dumps(figures, indent=2) + "\n")
+        partial.write_text(json_text(figures, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from mytorch.chat import Chat
 from mytorch.utils import atomic_write
 from mytorch.utils.loss_curve import draw_loss_curve
 from mytorch.utils.reading import read_json
+from mytorch.utils.writing import with_numbers
 
 from .common import parser, read_lines, run
 
@@ -24,7 +25,7 @@ def table(*titles: str) -> list[str]:
 
 
 def figures_table(folder: Path) -> list[str]:
-    figures = read_json(folder / "figures.json")
+    figures = with_numbers(read_json(folder / "figures.json"))
     lines = table("", "validation loss, nats a token", "bits a byte", "multiple choice")
     for title, name, metrics in (
         ("pretrained", "base", folder / "base/pretrain.jsonl"),

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import os
 import shutil
 import sys
@@ -16,6 +15,7 @@ from typing import Any
 from ..models.language_model import LanguageModel
 from ..tokenizers import load_tokenizer
 from ..utils import atomic_write
+from ..utils.writing import finite_json_text
 from .tracking import JsonlTracker
 
 
@@ -32,7 +32,7 @@ def make_run_folder(
     if is_new:
         set_checkpoints_aside(folder)
     with atomic_write(folder / "config.json") as partial:
-        partial.write_text(json.dumps(config, indent=2) + "\n")
+        partial.write_text(finite_json_text(config, indent=2) + "\n")
     if tokenizer.exists():
         with atomic_write(folder / "tokenizer.json") as partial:
             shutil.copyfile(tokenizer, partial)

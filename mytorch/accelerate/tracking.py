@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from typing import Any
 from ..core.tensor import Tensor
 from ..utils.atomic import atomic_write
 from ..utils.reading import check_regular, read_json_lines
+from ..utils.writing import json_text
 from . import world
 
 
@@ -36,6 +36,8 @@ class Tracker:
 
 class JsonlTracker(Tracker):
     """Writes a line of JSON for each `log` into <folder>/<run>.jsonl; the settings into <folder>/<run>.json.
+
+    A number that isn't finite is null, with the word beside it: {"loss": null, "loss_nonfinite": "NaN"}.
 
     Args:
         step_name: the key of the step.
@@ -63,11 +65,11 @@ class JsonlTracker(Tracker):
 
     def store_init_configuration(self, values: dict[str, Any]) -> None:
         with atomic_write(self._config) as partial:
-            partial.write_text(json.dumps(values, default=str, indent=2) + "\n", encoding="utf-8")
+            partial.write_text(json_text(values, default=str, indent=2) + "\n", encoding="utf-8")
 
     def log(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
         line = values if step is None else {self._step_name: step, **values}
-        self.tracker.write(json.dumps(line, default=str) + "\n")
+        self.tracker.write(json_text(line, default=str) + "\n")
 
     def finish(self) -> None:
         self.tracker.close()
@@ -115,7 +117,7 @@ class TensorBoardTracker(Tracker):
         self.tracker = writer(str(folder / run_name), **kwargs)
 
     def store_init_configuration(self, values: dict[str, Any]) -> None:
-        self.tracker.add_text("config", json.dumps(values, default=str, indent=2))
+        self.tracker.add_text("config", json_text(values, default=str, indent=2))
 
     def log(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
         for name, value in values.items():

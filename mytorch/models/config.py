@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import asdict, fields
 from os import PathLike
@@ -12,6 +11,7 @@ import numpy as np
 
 from mytorch.utils import atomic_write
 from mytorch.utils.reading import read_json
+from mytorch.utils.writing import finite_json_text
 
 # A damaged number would have a model built of layer after layer until the memory is full.
 _MOST_LAYERS, _MOST = 10_000, 2**31 - 1
@@ -69,9 +69,13 @@ class ModelConfig:
         return asdict(self)
 
     def save(self, path: str | PathLike) -> None:
-        """Writes `to_dict()` to a JSON file, which `load` reads."""
+        """Writes `to_dict()` to a JSON file, which `load` reads.
+
+        Raises:
+            ValueError: a number isn't finite.
+        """
         with atomic_write(path) as partial:
-            partial.write_text(json.dumps(self.to_dict(), indent=2) + "\n")
+            partial.write_text(finite_json_text(self.to_dict(), indent=2) + "\n")
 
     @classmethod
     def load(cls, path: str | PathLike) -> ModelConfig:

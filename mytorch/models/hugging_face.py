@@ -11,7 +11,6 @@ Source: the layout, https://huggingface.co/docs/transformers/main_classes/model
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import time
@@ -31,6 +30,7 @@ from mytorch.core.tensor import from_raw
 from mytorch.utils import atomic_write
 from mytorch.utils.reading import open_regular, read_json
 from mytorch.utils.safetensors_file import SafetensorsFile
+from mytorch.utils.writing import finite_json_text
 
 if TYPE_CHECKING:
     from .pretrained import PretrainedModel
@@ -217,7 +217,8 @@ def save(model: PretrainedModel, folder: str | os.PathLike) -> None:
         for name, module in model.named_modules():
             if module._parameters.get("bias", module) is None and module is not model.lm_head:
                 tensors[f"{name}.bias"] = mytorch.zeros(len(module.weight), dtype=module.weight.dtype)
-    mytorch.save(tensors, folder / "model.safetensors")
     content = {**model.config.to_hugging_face(), "dtype": str(next(iter(tensors.values())).dtype)}
+    text = finite_json_text(content, indent=2) + "\n"
+    mytorch.save(tensors, folder / "model.safetensors")
     with atomic_write(folder / "config.json") as partial:
-        partial.write_text(json.dumps(content, indent=2) + "\n")
+        partial.write_text(text)

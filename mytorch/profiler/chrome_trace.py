@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gzip
 import itertools
-import json
 import math
 import os
 from collections.abc import Iterable
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from ..stream.instruction import COMMUNICATION, DATA, Instruction, text_of
 from ..utils.atomic import atomic_write
+from ..utils.writing import json_text
 from .memory import MemoryRecord
 
 _GPU_LANE, _FIRST_THREAD = 2, 1000  # numbers of lanes in a rank
@@ -112,7 +112,7 @@ def write_trace(
     path: str | os.PathLike, events: list[dict[str, object]], metadata: dict[str, object]
 ) -> None:
     """Writes a trace as JSON, compressed if the path ends in `.gz`."""
-    text = json.dumps({"schemaVersion": 1, "displayTimeUnit": "ms", **metadata, "traceEvents": events})
+    text = json_text({"schemaVersion": 1, "displayTimeUnit": "ms", **metadata, "traceEvents": events})
     data = text.encode()
     with atomic_write(Path(path)) as file:
         Path(file).write_bytes(gzip.compress(data) if str(path).endswith(".gz") else data)

@@ -9,6 +9,8 @@ import stat
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
+from .writing import with_numbers
+
 MAX_BYTES = 100_000_000  # of a JSON text, as in a safetensors header
 MAX_DEPTH = 200  # of nested JSON: what walks it may recurse
 _KINDS = {
@@ -78,6 +80,8 @@ def read_json(path: str | os.PathLike) -> Any:
 def read_json_lines(path: str | os.PathLike) -> Iterator[tuple[bytes, dict[str, Any]]]:
     """Yields each line of a file of JSON objects, and its content; the losses in it may be NaN.
 
+    That is written as `json_text` does, or as the word NaN.
+
     A last line without its newline, as a killed process leaves it, is skipped.
 
     Raises:
@@ -94,7 +98,7 @@ def read_json_lines(path: str | os.PathLike) -> Iterator[tuple[bytes, dict[str, 
                     raise ValueError(f"expected a JSON object, got {type(content).__name__}")
             except ValueError as error:
                 raise ValueError(f"{path}, line {number}, is damaged: {error}") from error
-            yield line, content
+            yield line, with_numbers(content)
 
 
 def parse_json(text: str, allow_nan: bool = False) -> Any:

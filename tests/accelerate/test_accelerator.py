@@ -1,6 +1,7 @@
 """The Accelerator in one process: the same training as without it."""
 
 import json
+import math
 import os
 import signal
 import sys
@@ -339,6 +340,25 @@ def test_a_log_goes_on_from_a_step(tmp_path):
     assert log([6, 7], start=5) == [0, 5, 6, 7]
     assert log([8]) == [0, 5, 6, 7, 8]
     assert log([0, 1], start=0) == [0, 1]
+
+
+def test_a_log_and_settings_with_numbers_that_are_not_finite(tmp_path):
+    """Every JSON reader takes them, and a run that resumes."""
+    accelerator = Accelerator(cpu=True, log_with="jsonl", project_dir=tmp_path)
+    accelerator.init_trackers("run", {"max_lr": math.inf, "betas": (0.9, math.nan)})
+    for step in (1, 2, 3):
+        accelerator.log({"loss": mytorch.tensor(math.nan), "each": mytorch.tensor([1.0, -math.inf])}, step)
+    accelerator.end_training()
+    settings = json.loads((tmp_path / "run.json").read_text(), parse_constant=pytest.fail)
+    assert settings == {"max_lr": None, "max_lr_nonfinite": "Infinity", "betas": [0.9, None],
+                        "betas_nonfinite": [None, "NaN"]}  # fmt: skip
+    JsonlTracker("run", tmp_path, start=2).finish()
+    lines = (tmp_path / "run.jsonl").read_text().splitlines()
+    assert [json.loads(line, parse_constant=pytest.fail) for line in lines] == [
+        {"step": step, "loss": None, "loss_nonfinite": "NaN", "each": [1.0, None],
+         "each_nonfinite": [None, "-Infinity"]}
+        for step in (1, 2)
+    ]  # fmt: skip
 
 
 def test_a_log_that_is_damaged_or_no_file(tmp_path):

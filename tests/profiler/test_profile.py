@@ -354,11 +354,12 @@ def test_chrome_traces(tmp_path):
     with profile(profile_memory=True) as prof, record_function("block"):
         net(x).backward()
     prof.add_metadata("who", "me")
-    prof.add_metadata_json("numbers", "[1, 2]")
+    prof.add_metadata_json("numbers", "[1, NaN]")
     for name in ("trace.json", "trace.json.gz"):
         prof.export_chrome_trace(tmp_path / name)
         events = check_trace(tmp_path / name)
-    assert json.loads((tmp_path / "trace.json").read_text())["numbers"] == [1, 2]
+    content = json.loads((tmp_path / "trace.json").read_text(), parse_constant=pytest.fail)
+    assert content["numbers"] == [1, None] and content["numbers_nonfinite"] == [None, "NaN"]
     linear = next(e for e in events if e["name"] == "linear")
     assert linear["args"]["module"] == "h.0" and linear["args"]["weight"].endswith("float32[64,64]")
     assert sum(e["ph"] == "s" for e in events) == sum(e["name"].endswith(("_backward", ".1")) for e in events)

@@ -47,6 +47,18 @@ def test_the_norm_of_the_gradients_is_below(tmp_path, monkeypatch):
     assert len(drawn[1].axes) == 1 and drawn[1].axes[0].get_xlabel() == norms.get_xlabel() == "iteration"
 
 
+def test_losses_that_are_not_finite(tmp_path, monkeypatch):
+    """As the jsonl tracker writes them, and as it wrote them before."""
+    drawn = []
+    monkeypatch.setattr(Figure, "savefig", lambda self, *args, **kwargs: drawn.append(self))
+    path = tmp_path / "metrics.jsonl"
+    for loss in ("NaN", 'null, "loss_nonfinite": "NaN"'):
+        path.write_text(f'{{"iteration": 1, "loss": 2.0}}\n{{"iteration": 2, "loss": {loss}}}\n')
+        draw_loss_curve(path, tmp_path / "x.png")
+    before, now = (str(figure.axes[0].lines[0].get_ydata()) for figure in drawn)
+    assert before == now == "[ 2. nan]"
+
+
 def test_errors(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="metrics.jsonl contains no losses"):
         draw_loss_curve(write(tmp_path, [{"iteration": 1, "lr": 1.0}]), tmp_path / "x.png")
