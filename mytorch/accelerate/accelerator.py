@@ -284,7 +284,11 @@ class Accelerator(Processes, Gradients, Joining, Weights, Saving, Tracking):
     def skip_first_batches(
         self, dataloader: DataLoader | PreparedLoader, num_batches: int = 0
     ) -> SkippedLoader:
-        """Returns the loader without its first batches: to resume in the middle of an epoch."""
+        """Returns the loader without the first batches of each epoch: to resume in the middle of one.
+
+        After `load_state`, which restores the positions of loaders, nothing has to be skipped; batches before
+        the restored position aren't returned again, and none is skipped twice.
+        """
         return skip_first_batches(dataloader, num_batches)
 
     def free_memory(self, *objects: Any) -> list:

@@ -242,5 +242,5 @@ class SkippedLoader:
 
 
 def skip_first_batches(dataloader: DataLoader | PreparedLoader, num_batches: int = 0) -> SkippedLoader:
-    """Returns the loader without its first batches: to resume in the middle of an epoch."""
+    """Returns the loader without its first batches: see `Accelerator.skip_first_batches`."""
     return SkippedLoader(dataloader, num_batches)

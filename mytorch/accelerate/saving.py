@@ -66,6 +66,9 @@ class Saving:
     ) -> str:  # fmt: skip
         """Saves models, optimizers, schedules, loaders, the scaler, random states and registered objects.
 
+        In the body of a loop over a loader, a run that resumes continues this loop; after it, also after a
+        `break`, it begins the next epoch (see `DataLoader.state_dict`).
+
         The folder is written atomically (see `checkpoint`). All processes call this; the main one
         writes.
 
