@@ -209,7 +209,7 @@ class DataLoader(Generic[T]):
     def is_last_batch(self) -> bool:
         """Returns whether no batch follows in the current pass; that of a stream is loaded to know it."""
         batches = self._current()
-        return batches is None or batches.is_last()
+        return batches is not None and batches.is_last()
 
     def state_dict(self) -> dict:
         """Returns the position of the current pass, else of the next one, as numbers, lists and dicts.
