@@ -62,15 +62,19 @@ def setitem(x: Tensor, index: Any, value: Any) -> None:
     """
     if not isinstance(value, (Tensor, Array, *NUMBERS)) and not is_raw(value):
         value = Array(value, device=x.device)
+    _set(x, index, value, "__setitem__")
+
+
+def _set(x: Tensor, index: Any, value: Any, name: str) -> None:
     basic, arrays = _read(x, index)
     if not arrays:
-        write(x, value, basic, "__setitem__")
+        write(x, value, basic, name)
         return
     if basic is not None:
         x = slice_at(x, basic)
     with on(x.device):
         at = _raw_index(_masks_to_indices(arrays) if getattr(value, "ndim", 0) > 1 else arrays, x.ndim)
-    write(x, value, at, "__setitem__")
+    write(x, value, at, name)
 
 
 def index_put(input: Tensor, indices: Sequence[Tensor], values: Tensor, accumulate: bool = False) -> Tensor:
@@ -103,7 +107,7 @@ def index_put_(x: Tensor, indices: Sequence[Tensor], values: Tensor, accumulate:
             f"index_put(): expected values of the tensor's dtype {x.dtype}, got {values.dtype}"
         )
     if not accumulate:
-        setitem(x, tuple(indices), values)
+        _set(x, tuple(indices), values, "index_put_")
         return x
     basic, arrays = _read(x, tuple(indices))
     part = x if basic is None else slice_at(x, basic)

@@ -93,7 +93,7 @@ def _write(x: Tensor, value: object, index: object, name: str) -> Tensor:
                 stream.write(name, target, index, source)
     except (ValueError, OverflowError) as error:
         raise RuntimeError(
-            f"{name}(): can't write shape {np.shape(source)} into {target.shape}: {error}"
+            f"{name}(): can't write shape {np.shape(source)} into {np.shape(target[index])}: {error}"
         ) from None
     finally:
         errors.reset(token)

@@ -1,5 +1,7 @@
 """x[index] = value against PyTorch and NumPy."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -152,6 +154,27 @@ SETITEM_ERRORS = {
 def test_setitem_errors(case):
     call, match = SETITEM_ERRORS[case]
     fails_alike(*in_both(call), numbers((2, 3, 4)), match=match)
+
+
+MISFITS = {  # a write, and the shapes that don't fit each other
+    "slice": (lambda x: x.__setitem__(slice(0, 2), mytorch.ones(3, 5)), "__setitem__", "(3, 5) into (2, 4)"),
+    "array": (lambda x: x.__setitem__([0, 1], np.ones(3)), "__setitem__", "(3,) into (2, 4)"),
+    "mask": (lambda x: x.__setitem__(x[:, 0] >= 0, mytorch.ones(2, 4)), "__setitem__", "(2, 4) into (3, 4)"),
+    "int": (lambda x: x.__setitem__(1, [1.0, 2.0]), "__setitem__", "(2,) into (4,)"),
+    "element": (lambda x: x.__setitem__((1, 1), mytorch.ones(2)), "__setitem__", "(2,) into ()"),
+    "None": (lambda x: x.__setitem__((..., None), mytorch.ones(2)), "__setitem__", "(2,) into (3, 4, 1)"),
+    "copy_": (lambda x: x[1:].copy_(mytorch.ones(3)), "copy_", "(3,) into (2, 4)"),
+    "index_put": (
+        lambda x: x.index_put((mytorch.tensor([1]),), mytorch.ones(3)), "index_put_", "(3,) into (1, 4)"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", MISFITS)
+def test_shapes_that_do_not_fit_each_other_are_named(case):
+    write, name, shapes = MISFITS[case]
+    with pytest.raises(RuntimeError, match=re.escape(f"{name}(): can't write shape {shapes}: ")):
+        write(mytorch.ones(3, 4))
 
 
 def test_writing_to_an_index_after_setitem_changes_nothing():
