@@ -214,10 +214,10 @@ def permute(x, *sizes, dims=None):
     >>> mytorch.ones(2, 3, 4).permute(2, 0, 1).shape
     Size([4, 2, 3])
     """
-    dims = dims_in_order(as_sizes(sizes if dims is None else dims, "permute"), x.ndim, "permute")
+    dims = as_sizes(sizes if dims is None else dims, "permute")
     if len(dims) != x.ndim:
         raise RuntimeError(f"permute(): {len(dims)} dims {list(dims)} for a tensor with {x.ndim} dimensions")
-    return _permute(x, dims)
+    return _permute(x, dims_in_order(dims, x.ndim, "permute"))
 
 
 @op(view=True)
@@ -227,12 +227,12 @@ def movedim(x, source, destination):
     >>> mytorch.ones(2, 3, 4).movedim(0, -1).shape
     Size([3, 4, 2])
     """
-    source = dims_in_order(source, x.ndim, "movedim")
-    destination = dims_in_order(destination, x.ndim, "movedim")
+    source, destination = as_sizes((source,), "movedim"), as_sizes((destination,), "movedim")
     if len(source) != len(destination):
         raise RuntimeError(
             f"movedim(): there are as many source dims as destination dims, got {source} and {destination}"
         )
+    source, destination = (dims_in_order(dims, x.ndim, "movedim") for dims in (source, destination))
     order = [i for i in range(x.ndim) if i not in source]
     for to, dim in sorted(zip(destination, source, strict=True)):
         order.insert(to, dim)
