@@ -184,7 +184,7 @@ class _Writer:
 
     def _container(self, x: object, keys: tuple) -> object:
         if id(x) in self._ancestors:
-            raise ValueError(f"{_location(keys)}: can't save a {type(x).__name__} that contains itself")
+            raise ValueError(f"{_location(keys)}can't save a {type(x).__name__} that contains itself")
         self._ancestors.append(id(x))
         if isinstance(x, dict):
             out = self._dict(x, keys)
@@ -194,7 +194,7 @@ class _Writer:
             out = {"$tuple": [self.encode(item, (*keys, i)) for i, item in enumerate(x)]}
         else:
             hint = "; save its state_dict()" if hasattr(x, "state_dict") else ""
-            raise TypeError(f"{_location(keys)}: can't save a {type(x).__name__}{hint}")
+            raise TypeError(f"{_location(keys)}can't save a {type(x).__name__}{hint}")
         self._ancestors.pop()
         return out
 
@@ -202,7 +202,7 @@ class _Writer:
         for key in x:
             if not (key is None or type(key) in (str, int, bool, float)):
                 raise TypeError(
-                    f"{_location(keys)}: can't save a dict with a {type(key).__name__} as key: {key!r}"
+                    f"{_location(keys)}can't save a dict with a {type(key).__name__} as key: {key!r}"
                 )
         items = {key: self.encode(value, (*keys, key)) for key, value in x.items()}
         if all(isinstance(key, str) and not key.startswith("$") for key in items):
@@ -212,7 +212,7 @@ class _Writer:
     def _store(self, raw: RawArray, keys: tuple) -> str:
         """Adds an array to `arrays`; returns its name in the file."""
         if raw.dtype.name not in DTYPES.values():
-            raise TypeError(f"{_location(keys)}: can't save an array of dtype {raw.dtype}")
+            raise TypeError(f"{_location(keys)}can't save an array of dtype {raw.dtype}")
         base = ".".join(map(str, keys)) or "data"
         name, number = base, 1
         while name in self.arrays or name in self.aliases or name == "__metadata__":
@@ -312,4 +312,5 @@ def _path(f: object) -> Path:
 
 
 def _location(keys: tuple) -> str:
-    return "".join(["obj", *(f"[{key!r}]" for key in keys)])
+    """Returns where these keys lead, for the beginning of a message; "" for the object itself."""
+    return "".join(["obj", *(f"[{key!r}]" for key in keys), ": "]) if keys else ""
