@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
-from .module import Module, indented
+from .module import Module, check_module, indented
 
 if TYPE_CHECKING:
     from typing import Self
@@ -69,8 +69,7 @@ class _Ordered(Module):
 
     def insert(self, index: int, module: Module) -> Self:
         """Inserts a module before this index."""
-        if not isinstance(module, Module):
-            raise TypeError(f"{type(module).__name__} is not a Module subclass")
+        check_module(module)
         modules = list(self)
         if not -len(modules) <= index <= len(modules):
             raise IndexError(f"index {index} is out of range for {len(modules)} modules")

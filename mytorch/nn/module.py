@@ -7,6 +7,7 @@ Hooks are in `hooks`, casts and moves in `conversion`, saving and loading in `st
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -155,8 +156,8 @@ class Module(Hooked, Convertible):
           (last): ReLU()
         )
         """
-        if module is not None and not isinstance(module, Module):
-            raise TypeError(f"{type(module).__name__} is not a Module subclass")
+        if module is not None:
+            check_module(module)
         self._check_name(name, "_modules", "module")
         self._modules[name] = module
 
@@ -438,6 +439,40 @@ def indented(text: str) -> str:
 
 
 def _wrong_type(value: object, what: str, name: str, expected: str) -> TypeError:
+    hint = _hint(value) if expected == "Module" else ""
     return TypeError(
         f"cannot assign {type(value).__name__!r} as {what} {name!r} ({expected} or None expected)"
+        f"{hint and ': '}{hint}"
     )
+
+
+def check_module(value: object) -> None:
+    """Raises TypeError if the value is no module."""
+    if not isinstance(value, Module):
+        raise TypeError(_hint(value) or f"{type(value).__name__} is not a Module subclass")
+
+
+def _hint(value: object) -> str:
+    """Returns what to write instead of a class without its parentheses, or of a function; "" for the rest."""
+    if isinstance(value, type) and issubclass(value, Module):
+        return f"{value.__name__} is a class, not a module; the parentheses are missing: {_made_by(value)}"
+    if isinstance(value, type) or not callable(value):
+        return ""
+    from . import layers
+
+    name = getattr(value, "__name__", type(value).__name__)
+    by_name = {each.lower(): each for each in layers.__all__}
+    short = name.replace("_", "")
+    found = by_name.get(short) or by_name.get(f"{short}loss")
+    instead = f"write {_made_by(getattr(layers, found))}" if found else "call it in a module's forward()"
+    return f"{name} is a function, not a module; {instead}"
+
+
+def _made_by(cls: type[Module]) -> str:
+    """Returns the call that makes a module of this class: `nn.ReLU()`, or `nn.Linear(…)` if it takes more."""
+    required = [
+        p for p in inspect.signature(cls).parameters.values()
+        if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    ]  # fmt: skip
+    own = cls.__module__.startswith("mytorch.nn.")
+    return f"{'nn.' * own}{cls.__name__}({'…' * bool(required)})"

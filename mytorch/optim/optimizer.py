@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import warnings
 from collections import defaultdict
 from collections.abc import Callable
@@ -93,10 +94,11 @@ class Optimizer(SavedState):
                 "params argument given to the optimizer should be an iterable of Tensors or dicts, "
                 f"but got one {type(params).__name__}"
             )
-        if callable(getattr(params, "parameters", None)):
-            name = type(params).__name__
+        uncalled = isinstance(params, type) or inspect.isroutine(params)  # `Model`, `model.parameters`
+        if uncalled or callable(getattr(params, "parameters", None)):
+            why = "whose parentheses are missing" if uncalled else "which is a module"
             raise TypeError(
-                f"params argument given to the optimizer is a {name}, which is a module; "
+                f"params argument given to the optimizer is a {type(params).__name__}, {why}; "
                 f"pass its parameters: {type(self).__name__}(model.parameters(), …)"
             )
         if defaults.get("differentiable"):

@@ -1,5 +1,6 @@
 """Sequential, ModuleList and ModuleDict do what PyTorch's do."""
 
+import re
 from collections import OrderedDict
 
 import numpy as np
@@ -8,6 +9,8 @@ import torch
 
 import mytorch
 from mytorch import nn
+from mytorch.nn import functional as F
+from tests.each import each
 
 
 def layers(library, n=4):
@@ -117,6 +120,49 @@ WRONG = {
     "dict key with a dot": (lambda: nn.ModuleDict({"a.b": nn.ReLU()}), KeyError, "name can.*t contain"),
     "list has no forward": (lambda: nn.ModuleList()(1), NotImplementedError, "ModuleList"),
 }  # fmt: skip
+
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+
+
+INSTEAD = {  # what is no module, and what the error says
+    nn.ReLU: "ReLU is a class, not a module; the parentheses are missing: nn.ReLU()",
+    nn.Linear: "Linear is a class, not a module; the parentheses are missing: nn.Linear(…)",
+    nn.Sequential: "Sequential is a class, not a module; the parentheses are missing: nn.Sequential()",
+    Block: "Block is a class, not a module; the parentheses are missing: Block(…)",
+    F.relu: "relu is a function, not a module; write nn.ReLU()",
+    F.relu_: "relu_ is a function, not a module; write nn.ReLU()",
+    mytorch.tanh: "tanh is a function, not a module; write nn.Tanh()",
+    F.max_pool2d: "max_pool2d is a function, not a module; write nn.MaxPool2d(…)",
+    F.cross_entropy: "cross_entropy is a function, not a module; write nn.CrossEntropyLoss()",
+    F.pad: "pad is a function, not a module; call it in a module's forward()",
+    len: "len is a function, not a module; call it in a module's forward()",
+}
+PLACES = {
+    "Sequential": lambda x: nn.Sequential(nn.Linear(2, 2), x),
+    "Sequential dict": lambda x: nn.Sequential({"a": x}),
+    "append": lambda x: nn.Sequential().append(x),
+    "extend": lambda x: nn.Sequential().extend([x]),
+    "insert": lambda x: nn.Sequential().insert(0, x),
+    "set": lambda x: nn.Sequential(nn.ReLU()).__setitem__(0, x),
+    "ModuleList": lambda x: nn.ModuleList([x]),
+    "ModuleList plus": lambda x: nn.ModuleList() + [x],
+    "ModuleDict": lambda x: nn.ModuleDict({"a": x}),
+    "ModuleDict set": lambda x: nn.ModuleDict().__setitem__("a", x),
+    "add_module": lambda x: nn.ReLU().add_module("a", x),
+    "register_module": lambda x: nn.ReLU().register_module("a", x),
+    "attribute": lambda x: setattr(Block(2), "linear", x),
+}
+
+
+@each("place", PLACES)
+def test_what_to_write_instead_of_no_module(place):
+    for wrong, said in INSTEAD.items():
+        with pytest.raises(TypeError, match=f"{re.escape(said)}$"):
+            PLACES[place](wrong)
 
 
 @pytest.mark.parametrize(("call", "error", "message"), WRONG.values(), ids=WRONG)

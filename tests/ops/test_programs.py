@@ -61,6 +61,9 @@ def test_messages_of_our_own():
         mytorch.ones(1).to("gpu")
     with pytest.raises(TypeError, match=r"Linear, which is a module; pass .* Adam\(model.parameters\(\), "):
         mytorch.optim.Adam(mytorch.nn.Linear(2, 2))
+    for uncalled in (mytorch.nn.Linear, mytorch.nn.Linear(2, 2).parameters):
+        with pytest.raises(TypeError, match=r", whose parentheses are missing; pass .* Adam\(model.param"):
+            mytorch.optim.Adam(uncalled)
     with pytest.raises(TypeError, match="one size"):
         mytorch.ones(2).split(1, split_size=1)
 
