@@ -27,14 +27,19 @@ def _add_parents(out: Tensor, *parents: Tensor) -> None:
     def vjp(grad):
         if isinstance(grad, Tensor):
             raise RuntimeError(f"{node.name}: a grad_fn has no second derivative; use autograd.Function")
-        before = [x._grad for x in parents]
+        nodes = [x._node for x in parents if x._node is not None]
+        before, retained = [x._grad for x in parents], [n.retain for n in nodes]
         try:
             for x in parents:
                 x._grad = None
+            for n in nodes:
+                n.retain = True  # else a `.grad` that `grad_fn` reads warns
             backward(wrap(grad))
             return tuple([None if x._grad is None else x._grad._array for x in parents])
         finally:
             for x, kept in zip(parents, before, strict=True):
                 x._grad = kept
+            for n, kept in zip(nodes, retained, strict=True):
+                n.retain = kept
 
     node.parents, node.vjp = tuple([x.node for x in parents]), vjp

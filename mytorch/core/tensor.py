@@ -5,6 +5,7 @@ Its operators and methods, `backward` among them, are listed in `methods.py`.
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from collections.abc import Callable
 from operator import attrgetter, index
@@ -191,7 +192,17 @@ class Tensor:
             thread.tracer.unwrap((self,))  # the program shall set it, not this call
         self._grad = value
 
-    grad = property(attrgetter("_grad"), _set_grad)
+    def _get_grad(self) -> Array | None:
+        grad = self._grad
+        if grad is None and (node := self._node) is not None and node.parents and not node.retain:
+            warnings.warn(
+                "the .grad of a tensor that is not a leaf is None: backward() fills those of leaves. Call "
+                "retain_grad() on this tensor before backward(), or read the .grad of the leaf instead",
+                stacklevel=2,
+            )
+        return grad
+
+    grad = property(_get_grad, _set_grad)
 
     def retain_grad(self) -> None:
         """Keeps the `.grad` of this tensor although it is the result of an operation.

@@ -37,7 +37,7 @@ class Convertible:
                 if is_lazy(tensor):
                     tensor.convert(function)
                     continue
-                grad = tensor.grad
+                grad = tensor._grad
                 replace_data(tensor, function(tensor).data)
                 if grad is not None:
                     tensor._grad = function(from_raw(grad._array)).data

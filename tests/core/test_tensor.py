@@ -3,6 +3,7 @@
 import copy
 import operator
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -334,3 +335,41 @@ def test_data_may_be_set_to_a_tensor(kind):
     assert w.tolist() == [7, 1, 2, 3] and w.dtype == "float64" and w.shape == (4,)
     w.data = np.ones(2, "float32")
     assert w.tolist() == [1, 1] and w.dtype == "float32"
+
+
+def _read(x, y):
+    return [y.grad for _ in range(3)]
+
+
+READS_GRAD = {
+    "leaf": lambda x: x.grad,
+    "no gradient": lambda x: x.detach().grad,
+    "intermediate, in a loop": lambda x: _read(x, x * 2),
+    "view": lambda x: x[:1].grad,
+    "no_grad": lambda x: x.requires_grad_(False)[0].grad,
+    "retained": lambda x: (lambda y: (y.retain_grad(), y.grad))(x * 2),
+    "set": lambda x: (lambda y: (setattr(y, "grad", y.detach()), y.grad))(x * 2),
+    "after backward": lambda x: (lambda y: (y.sum().backward(), y.grad))(x * 2),
+}
+
+
+@pytest.mark.parametrize("case", READS_GRAD)
+def test_reading_the_grad_of_a_tensor_that_is_no_leaf_warns_as_in_pytorch(case):
+    """Once a line, as Python's own filter shows it."""
+    counts = []
+    for library in (mytorch, torch):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("default")
+            READS_GRAD[case](library.ones(2, requires_grad=True))
+        assert all(w.category is UserWarning and "not a leaf" in str(w.message) for w in caught)
+        assert all(w.filename == __file__ for w in caught)
+        counts.append(len(caught))
+    assert counts[0] == counts[1] == (case in ("intermediate, in a loop", "view", "after backward"))
+
+
+def test_moving_a_module_reads_no_grad_of_a_weight_that_is_computed():
+    module = mytorch.nn.ReLU()
+    module.register_buffer("scale", leaf() * 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        module.to(mytorch.float64)
