@@ -119,7 +119,7 @@ def backward(
     >>> x = mytorch.ones(2, requires_grad=True)
     >>> mytorch.autograd.backward((x * 2).sum())
     >>> x.grad
-    Array([2.00000 2.00000], dtype=float32, device='cpu')
+    Array([2.00000 2.00000], dtype=float32)
     """
     _refuse_graph(create_graph)
     engine.backward(_roots(tensors, grad_tensors), bool(retain_graph), *_only(inputs))
@@ -146,7 +146,7 @@ def tensor_backward(
     >>> x = mytorch.tensor([2.0, 3.0], requires_grad=True)
     >>> (x**2).sum().backward()
     >>> x.grad
-    Array([4.00000 6.00000], dtype=float32, device='cpu')
+    Array([4.00000 6.00000], dtype=float32)
     """
     _refuse_graph(create_graph)
     engine.backward([_root(x, gradient)], bool(retain_graph), *_only(inputs))

@@ -52,9 +52,9 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         RuntimeError: the device does not exist.
 
     >>> np.exp(mytorch.Array([0.0, 1.0]))
-    Array([1.00000 2.71828], dtype=float32, device='cpu')
+    Array([1.00000 2.71828], dtype=float32)
     >>> mytorch.Array([1, 2]) + 1
-    Array([2 3], dtype=int64, device='cpu')
+    Array([2 3], dtype=int64)
     """
 
     __slots__ = ("_array", "__weakref__")

@@ -52,10 +52,13 @@ def set_printoptions(
 
 
 def array_text(x: Any) -> str:
-    """Returns `Array([8.00000], dtype=float32, device='cuda:0')`"""
-    parts = [_values(x, "Array("), f"dtype={x.dtype}", f"device='{x.device}'"]
+    """Returns `Array([8.00000], dtype=float32, device='cuda:0')`; on the CPU without the device."""
+    parts = [_values(x, "Array(")]
     if x.device is META or (x.size == 0 and x.ndim > 1):
-        parts.insert(1, f"shape={x.shape}")
+        parts.append(f"shape={x.shape}")
+    parts.append(f"dtype={x.dtype}")
+    if x.device is not CPU:
+        parts.append(f"device='{x.device}'")
     return f"Array({', '.join(parts)})"
 
 

@@ -64,7 +64,7 @@ class Tensor:
     >>> x = mytorch.Tensor([1, 2], requires_grad=True)
     >>> (x * x).sum().backward()
     >>> x.grad
-    Array([2.00000 4.00000], dtype=float32, device='cpu')
+    Array([2.00000 4.00000], dtype=float32)
     """
 
     __slots__ = {
@@ -193,6 +193,8 @@ class Tensor:
         self._grad = value
 
     def _get_grad(self) -> Array | None:
+        """The gradient that backward has computed, or None; of a tensor that is no leaf, which warns, None
+        unless it was retained."""
         grad = self._grad
         if grad is None and (node := self._node) is not None and node.parents and not node.retain:
             warnings.warn(
@@ -212,7 +214,7 @@ class Tensor:
         >>> y.retain_grad()
         >>> (y * y).sum().backward()
         >>> y.grad
-        Array([6.00000 6.00000], dtype=float32, device='cpu')
+        Array([6.00000 6.00000], dtype=float32)
         """
         if self.node is None:
             raise RuntimeError("can't retain_grad() on a tensor that has requires_grad=False")
@@ -242,7 +244,7 @@ class Tensor:
         >>> _ = x.register_hook(lambda g: g * 10)
         >>> x.sum().backward()
         >>> x.grad
-        Array([10.00000 10.00000], dtype=float32, device='cpu')
+        Array([10.00000 10.00000], dtype=float32)
         """
         if self.node is None:
             raise RuntimeError("can't register a hook on a tensor that doesn't require gradient")

@@ -260,14 +260,12 @@ def test_what_no_array_can_be_made_from(name):
 
 def test_repr(fake_cuda):
     assert repr(Array([8.0], device="cuda")) == "Array([8.00000], dtype=float32, device='cuda:0')"
-    assert repr(Array([[1, 2], [3, 4]])) == "Array([[1 2]\n       [3 4]], dtype=int64, device='cpu')"
-    assert repr(Array(np.array([0.1], "float16"))) == "Array([0.09998], dtype=float16, device='cpu')"
-    assert repr(Array([1e-7, 1.0])) == "Array([1.00000e-07 1.00000e+00], dtype=float32, device='cpu')"
-    assert (
-        repr(Array([np.inf, np.nan, -1.0]))
-        == "Array([     inf      nan -1.00000], dtype=float32, device='cpu')"
-    )
-    assert repr(Array(np.zeros((2, 0)))) == "Array([], shape=(2, 0), dtype=float64, device='cpu')"
+    assert repr(Array([[1, 2], [3, 4]])) == "Array([[1 2]\n       [3 4]], dtype=int64)"
+    assert repr(Array(np.array([0.1], "float16"))) == "Array([0.09998], dtype=float16)"
+    assert repr(Array([1e-7, 1.0])) == "Array([1.00000e-07 1.00000e+00], dtype=float32)"
+    assert repr(Array([np.inf, np.nan, -1.0])) == "Array([     inf      nan -1.00000], dtype=float32)"
+    assert repr(Array([8.0], device="meta")) == "Array(..., shape=(1,), dtype=float32, device='meta')"
+    assert repr(Array(np.zeros((2, 0)))) == "Array([], shape=(2, 0), dtype=float64)"
     assert repr(Array(np.zeros(2000))).count("...") == 1
 
 

@@ -190,7 +190,7 @@ def test_how_it_is_printed():
         "tensor([[   1.00000    2.29688]\n"
         "        [1000.00000   -0.10010]], dtype=bfloat16, requires_grad=True)"
     )
-    assert repr(Array(1.5, dtype=BF16)) == "Array(1.50000, dtype=bfloat16, device='cpu')"
+    assert repr(Array(1.5, dtype=BF16)) == "Array(1.50000, dtype=bfloat16)"
     assert f"{x[0, 1]:.2f}" == "2.30"
 
 

@@ -46,7 +46,7 @@ def clip_grad_norm_(
     >>> nn.utils.clip_grad_norm_([w], 1.0)
     tensor(5.00000)
     >>> w.grad
-    Array([0.60000 0.80000], dtype=float32, device='cpu')
+    Array([0.60000 0.80000], dtype=float32)
     """
     parameters = _listed(parameters)
     if thread.tracer is not None:
