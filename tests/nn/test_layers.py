@@ -392,9 +392,9 @@ LAYERS = {
 }  # fmt: skip
 OURS = {  # PyTorch hasn't them; tested in functional/test_activations.py, test_own_layers.py, test_rotary.py,
     # test_grouped_attention.py, test_mixture_of_experts.py and test_lora.py
-    "GeGLU", "SquaredReLU", "SwiGLU", "LinearActivation", "AddLayerNorm", "LoRALinear", "ScaledDotProduct",
-    "SlidingWindowAttention", "GatedMLP", "GroupedQueryAttention", "MixtureOfExperts", "RotaryEmbedding",
-    "QuantizedEmbedding", "QuantizedLinear",
+    "GeGLU", "SquaredReLU", "SwiGLU", "LinearActivation", "AddLayerNorm", "InstanceNorm", "LoRALinear",
+    "ScaledDotProduct", "SlidingWindowAttention", "GatedMLP", "GroupedQueryAttention", "MixtureOfExperts",
+    "RotaryEmbedding", "QuantizedEmbedding", "QuantizedLinear",
 }  # fmt: skip
 RECURRENT = {"RNN", "LSTM", "GRU", "RNNCell", "LSTMCell", "GRUCell"}  # test_rnn.py is about these
 LAZY = {name for name in layers.__all__ if name.startswith("Lazy")}  # and test_lazy.py about these

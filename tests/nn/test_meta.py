@@ -53,6 +53,7 @@ MINE = {
     "SquaredReLU": lambda: (nn.SquaredReLU(), (2, 6)),
     "LinearActivation": lambda: (nn.LinearActivation(6, 3, "gelu"), (2, 6)),
     "AddLayerNorm": lambda: (nn.AddLayerNorm(6), (2, 6), (2, 6)),
+    "InstanceNorm": lambda: (nn.InstanceNorm(6), (2, 6, 3, 4)),
     "LoRALinear": lambda: (nn.LoRALinear(nn.Linear(6, 3), 2), (2, 6)),
     "ScaledDotProduct": lambda: (nn.ScaledDotProduct(), (2, 3, 5, 4), (2, 3, 5, 4), (2, 3, 5, 4)),
     "GatedMLP": lambda: (nn.GatedMLP(6, 8), (2, 6)),

@@ -90,3 +90,24 @@ def test_sliding_window_attention(choice):
 
 def test_the_original_s_names():
     assert nn.GeLU is nn.GELU and nn.Layernorm is nn.LayerNorm
+
+
+@pytest.mark.parametrize("options", [{}, {"affine": True}, {"track_running_stats": True, "momentum": 0.3}])
+@pytest.mark.parametrize("shape", [(4, 6), (5, 4, 6), (5, 4, 2, 3), (5, 4, 2, 1, 3)], ids=str)
+def test_instance_norm_takes_its_dims_from_the_input(shape, options):
+    theirs = getattr(torch.nn, f"InstanceNorm{max(len(shape) - 2, 1)}d")(4, **options)
+    ours = nn.InstanceNorm(4, **options)
+    ours.load_state_dict(theirs.state_dict())  # the names are PyTorch's
+    for mode in (True, False):
+        ours.train(mode), theirs.train(mode)
+        check(ours, theirs, normal(*shape), rtol=1e-4, atol=1e-5)
+    for p, q in zip(ours.state_dict().values(), theirs.state_dict().values(), strict=True):
+        np.testing.assert_allclose(p.numpy(), q.numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_instance_norm_says_what_it_is_and_what_it_takes():
+    assert repr(nn.InstanceNorm(4)) == repr(torch.nn.InstanceNorm1d(4)).replace("1d", "")
+    with pytest.raises(ValueError, match=r"expected 2D or 3D or 4D or 5D input \(got 1D input\)"):
+        nn.InstanceNorm(4)(mytorch.ones(4))
+    with pytest.raises(ValueError, match="the input has 3 channels, num_features is 4"):
+        nn.InstanceNorm(4, affine=True)(mytorch.ones(2, 3, 5))

@@ -254,10 +254,8 @@ def add_layer_norm(
     Source: Xiong et al., "On Layer Normalization in the Transformer Architecture", 2020, figure 1 (b),
         https://arxiv.org/abs/2002.04745
 
-    >>> total, normalized = F.add_layer_norm(mytorch.ones(2, 3), mytorch.ones(2, 3), (3,))
-    >>> total
-    tensor([[0.00000 0.00000 0.00000]
-            [0.00000 0.00000 0.00000]])
+    >>> F.add_layer_norm(mytorch.tensor([[1.0, 2.0]]), mytorch.ones(1, 2), (2,))  # (y, sum)
+    (tensor([[-0.99998  0.99998]]), tensor([[2.00000 3.00000]]))
     """
     total = input + residual
     return layer_norm.reference(total, normalized_shape, weight, bias, eps), total

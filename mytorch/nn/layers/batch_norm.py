@@ -166,3 +166,16 @@ class InstanceNorm3d(_InstanceNorm):
     """
 
     dims = (4, 5)
+
+
+class InstanceNorm(_InstanceNorm):
+    """`InstanceNorm1d`, `InstanceNorm2d` or `InstanceNorm3d`, as the input's dims say; not in PyTorch.
+
+    The input is (N, C, L), (N, C, H, W), (N, C, D, H, W), or (C, L): for (C, H, W) take `InstanceNorm2d`.
+
+    >>> norm = nn.InstanceNorm(2)
+    >>> norm(mytorch.ones(4, 2, 5)).shape, norm(mytorch.ones(4, 2, 5, 5)).shape
+    (Size([4, 2, 5]), Size([4, 2, 5, 5]))
+    """
+
+    dims = (2, 3, 4, 5)

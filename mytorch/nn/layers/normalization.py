@@ -78,10 +78,11 @@ class AddLayerNorm(LayerNorm):
 
     PyTorch has no such layer; arguments and parameters are those of `LayerNorm`.
 
-    >>> total, normalized = nn.AddLayerNorm(3)(mytorch.ones(2, 3), mytorch.ones(2, 3))
+    >>> normalized, total = nn.AddLayerNorm(2)(mytorch.tensor([[1.0, 2.0]]), mytorch.ones(1, 2))
+    >>> normalized
+    tensor([[-0.99998  0.99998]], grad_fn=<add_layer_norm[0]>)
     >>> total
-    tensor([[0.00000 0.00000 0.00000]
-            [0.00000 0.00000 0.00000]], grad_fn=<add_layer_norm[0]>)
+    tensor([[2.00000 3.00000]], grad_fn=<add_layer_norm[1]>)
     """
 
     def forward(self, input: Tensor, residual: Tensor | None = None) -> tuple[Tensor, Tensor]:
