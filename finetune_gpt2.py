@@ -28,10 +28,13 @@ from mytorch.models import GPT2
 from mytorch.nn.utils import add_lora, merge_lora
 from mytorch.optim import AdamW
 from mytorch.utils.reading import read_json
+from mytorch.utils.scripts import python_command, usable_device
 from mytorch.utils.tokens import TokenWindows
 from train_gpt2 import (
+    INFERENCE,
     Run,
     build_scheduler,
+    choose_gpu,
     evaluation_loader,
     mean_loss,
     resume,
@@ -68,7 +71,8 @@ def arguments():
     add("--eval_iterations", type=int, default=20, help="random batches in an evaluation")
     add("--mixed_precision", default="no", choices=("no", "fp16", "bf16"), help="train in half precision")
     add("--seed", type=int, default=1337, help="of the adapters, the batches and dropout")
-    add("--device", default="cuda" if mytorch.cuda.is_available() else "cpu", help="cpu or cuda")
+    add("--device", default="cuda" if mytorch.cuda.is_available() else "cpu", type=usable_device,
+        help="cpu, cuda or cuda:N")  # fmt: skip
     args = parser.parse_args()
     for name in ("train_iterations", "batch_size", "gradient_accumulation_steps", "eval_interval",
                  "eval_iterations"):  # fmt: skip
@@ -167,16 +171,16 @@ def save(path, args):
         if not args.lora_rank:
             path.unlink()
     copyfile(Path(args.path_to_data) / "tokenizer.json", folder / "tokenizer.json")
-    print(f"a sample of its text: python inference_gpt2.py {folder}/")
+    print(f"a sample of its text: {python_command(INFERENCE, f'{folder}/')}")
 
 
 def main():
     args = arguments()
     folder = Path(args.path_to_save)
     try:
-        accelerator = Accelerator(
-            args.gradient_accumulation_steps, args.mixed_precision, cpu=args.device == "cpu"
-        )
+        on_cpu = mytorch.device(args.device).type == "cpu"
+        accelerator = Accelerator(args.gradient_accumulation_steps, args.mixed_precision, cpu=on_cpu)
+        choose_gpu(accelerator, args.device)
         set_seed(args.seed, device_specific=True)
         model = load_model(args)
         data = load_data(model, args)

@@ -12,6 +12,7 @@ from pathlib import Path
 import mytorch
 from mytorch.models import GPT2
 from mytorch.tokenizers import load_tokenizer
+from mytorch.utils.scripts import usable_device
 
 
 def arguments():
@@ -27,7 +28,8 @@ def arguments():
         help="divides the logits; 0 selects the most probable token")  # fmt: skip
     add("--topk", type=int, default=200, help="sample from the k most probable tokens; 0: from all")
     add("--seed", type=int, default=1337, help="seed of the random number generator")
-    add("--device", default="cuda" if mytorch.cuda.is_available() else "cpu", help="cpu, cuda or cuda:N")
+    add("--device", default="cuda" if mytorch.cuda.is_available() else "cpu", type=usable_device,
+        help="cpu, cuda or cuda:N")  # fmt: skip
     add("--no_cache", action="store_true",
         help="recompute all keys and values for each token: slower, the same text")  # fmt: skip
     args = parser.parse_args()

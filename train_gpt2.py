@@ -35,7 +35,10 @@ from mytorch.optim import AdamW
 from mytorch.optim.lr_scheduler import WarmupCosineLR
 from mytorch.utils.data import DataLoader
 from mytorch.utils.loss_curve import draw_loss_curve
+from mytorch.utils.scripts import python_command, usable_device
 from mytorch.utils.tokens import TokenWindows, size_of_vocabulary
+
+INFERENCE = Path(__file__).with_name("inference_gpt2.py")
 
 
 def arguments():
@@ -72,7 +75,8 @@ def arguments():
     add("--peak_flops", type=float, help="FLOP/s of a device, for the MFU; default: known, or measured (CPU)")
     add("--smoke", action="store_true", help="three steps of GPT-2 (124 M) on random tokens; no results")
     add("--seed", type=int, default=1337, help="of the weights, the batches and dropout")
-    add("--device", default="cuda" if mytorch.cuda.is_available() else "cpu", help="cpu, cuda or cuda:N")
+    add("--device", default="cuda" if mytorch.cuda.is_available() else "cpu", type=usable_device,
+        help="cpu, cuda or cuda:N")  # fmt: skip
     if "--smoke" in sys.argv:
         os.environ.setdefault("MYTORCH_COMPILE", "wait")  # all steps are timed with the kernels
         parser.set_defaults(model_size="base", context_length=1024, batch_size=1)
@@ -273,7 +277,8 @@ def finish(accelerator, model, windows, run, folder, args):
         except ImportError as error:  # no matplotlib
             print(error)
         print(f"validation loss over the whole split: {loss:.4f}")
-        print(f"a sample of its text: python inference_gpt2.py {folder}/")
+        if os.environ.get("MYTORCH_SAMPLE_HINT") != "0":  # train_gpt2.sh prints a sample itself
+            print(f"a sample of its text: {python_command(INFERENCE, f'{folder}/')}")
     accelerator.end_training()
 
 
@@ -293,6 +298,14 @@ def smoke(accelerator, args):
     accelerator.end_training()
 
 
+def choose_gpu(accelerator, name):
+    """Makes `--device cuda:N` the device of a single process."""
+    if ":" in name:
+        if accelerator.num_processes > 1:
+            raise ValueError(f"--device {name}: several processes have a GPU each: --device cuda")
+        accelerator.device = mytorch.device(name)
+
+
 def main():
     args = arguments()
     try:
@@ -301,10 +314,7 @@ def main():
             cpu=mytorch.device(args.device).type == "cpu",
         )  # fmt: skip
         accelerator.checks_loss = not args.allow_nan
-        if ":" in args.device:
-            if accelerator.num_processes > 1:
-                raise ValueError(f"--device {args.device}: several processes have a GPU each: --device cuda")
-            accelerator.device = mytorch.device(args.device)
+        choose_gpu(accelerator, args.device)
         set_seed(args.seed, device_specific=True)  # the weights are those of the first process
         if args.smoke:
             return smoke(accelerator, args)

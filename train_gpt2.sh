@@ -249,7 +249,7 @@ if [ "$PROCESSES" -gt 1 ]; then
     TRAIN=(-m mytorch.distributed.launch "${LAUNCH[@]}" "${TRAIN[@]}")
 fi
 say "training on $DEVICE: python ${TRAIN[*]}"
-"$PYTHON" "${TRAIN[@]}"
+MYTORCH_SAMPLE_HINT=0 "$PYTHON" "${TRAIN[@]}"
 if [ -n "$SMOKE" ]; then exit; fi
 
 if [ "$DATA" = owt ]; then PROMPT="Once upon a time"; else PROMPT=ROMEO:; fi

@@ -22,6 +22,7 @@ case "$*" in
     "-m pip --version") exit 0 ;;
 esac
 echo "$@ OPENBLAS_CORETYPE=${OPENBLAS_CORETYPE:-}" >> "$LOG"
+echo "$1 ${MYTORCH_SAMPLE_HINT:-}" >> "$LOG.hints"
 case "$1" in */missing.py) echo "torch is missing"; exit "${FAKE_MISSING:-0}" ;; esac
 """
 NVIDIA_SMI = """#!/bin/bash
@@ -166,6 +167,8 @@ def test_all_stages_in_order(repo):
     ]
     assert "--path_to_save data/shakespeare" in repo.call("prepare_data")
     assert "python inference_gpt2.py work_dir/gpt2-small-shakespeare/" in done.stdout.splitlines()[-1]
+    hints = Path(f"{repo.log}.hints").read_text().splitlines()
+    assert "train_gpt2.py 0" in hints  # that it prints none: the one above is the only one
 
 
 def test_cpu_preset(repo):

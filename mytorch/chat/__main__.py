@@ -14,6 +14,7 @@ import time
 
 import mytorch
 
+from ..utils.scripts import usable_device
 from .conversation import NAMES, Chat
 
 
@@ -35,7 +36,8 @@ def arguments() -> argparse.Namespace:
     add("--dtype", default="float32", choices=("float32", "float16", "bfloat16"), help="of the weights")
     add("--quantize", choices=("q8_0", "q4_0", "q4_1"), help="of the weights: smaller, faster on a CPU")
     add("--special_tokens", action="store_true", help="a message may spell them, as in transformers")
-    add("--device", default="cuda" if mytorch.cuda.is_available() else "cpu", help="cpu, cuda or cuda:N")
+    add("--device", default="cuda" if mytorch.cuda.is_available() else "cpu", type=usable_device,
+        help="cpu, cuda or cuda:N")  # fmt: skip
     return parser.parse_args()
 
 

@@ -1,0 +1,48 @@
+"""What the training and inference scripts share: the value of `--device`, the command that a hint shows."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+
+from ..backends.device import META, as_device
+
+
+def usable_device(name: str) -> str:
+    """Returns the name of a device, for `add_argument("--device", type=usable_device)`.
+
+    Raises:
+        SystemExit: it doesn't exist, or holds no data; with one line for the user.
+
+    >>> from mytorch.utils.scripts import usable_device
+    >>> usable_device("cpu")
+    'cpu'
+    """
+    try:
+        found = as_device(name)
+    except RuntimeError as error:
+        raise SystemExit(f"--device {name}: {error}") from None
+    if found is META:
+        raise SystemExit(f"--device {name}: tensors without data; there are cpu, cuda and cuda:N")
+    return name
+
+
+def python_command(script: str | os.PathLike, *arguments: object) -> str:
+    """Returns the line for a shell that runs a script with the Python that runs now.
+
+    Python is called by its name where that finds it, else by its path: outside of an environment that isn't
+    active `python` may be missing, or be one without mytorch.
+
+    Args:
+        script: its path; a file below the current folder is shown relative to it.
+    """
+    name = os.path.basename(sys.executable)
+    python = name if shutil.which(name) == sys.executable else _shown(sys.executable)
+    return shlex.join([python, _shown(script), *map(str, arguments)])
+
+
+def _shown(path: str | os.PathLike) -> str:
+    short = os.path.relpath(path)
+    return os.path.abspath(path) if short.startswith(os.pardir) else short
