@@ -15,7 +15,8 @@ class FlopCounterMode(Sink):
     """A context that counts the floating-point operations of products, 2 M N K for (M, K) by (K, N).
 
     Matrix products are all that is counted, as in PyTorch; attention and convolutions are made of them. What
-    is counted is what runs: forward, backward and what a checkpoint computes again (see `stream.flops`). On
+    is counted is what runs: forward, backward and what a checkpoint computes again (see `stream.flops`); of
+    a convolution with groups that is less than PyTorch says, whose backward formula ignores the groups. On
     the device "meta" it takes no time, whatever the size of the tensors; the count is that of every device.
 
     Args:

@@ -35,12 +35,30 @@ CALLS = {  # (the call, shapes of its inputs)
         (2, 4, 8, 16), (2, 4, 8, 16), (2, 4, 8, 16)),
     "no product": (lambda m, x: x.exp() * x, (3, 4)),
 }  # fmt: skip
-# Where only the forward pass is as in PyTorch: its formula for the gradient of the weight ignores groups, and
-# in three dims the gradients are computed with more products than there need be.
-FORWARD = {
-    "groups": (lambda m, x, w: m.nn.functional.conv2d(x, w, groups=2), (2, 4, 10, 12), (6, 2, 3, 3)),
-    "conv3d": (lambda m, x, w: m.nn.functional.conv3d(x, w), (2, 4, 5, 6, 7), (6, 4, 3, 3, 3)),
+CONVOLUTIONS = {  # (the call, shapes of the image and of the weight)
+    "conv3d": (lambda f, x, w: f.conv3d(x, w), (2, 4, 5, 6, 7), (6, 4, 3, 3, 3)),
+    "dilated": (lambda f, x, w: f.conv2d(x, w, dilation=2, padding=2), (2, 4, 10, 12), (6, 4, 3, 3)),
+    "same": (lambda f, x, w: f.conv2d(x, w, padding="same"), (2, 4, 10, 12), (6, 4, 3, 5)),
+    "one image": (lambda f, x, w: f.conv2d(x, w, stride=3, dilation=2), (4, 10, 12), (6, 4, 3, 3)),
+    "transposed 1d": (lambda f, x, w: f.conv_transpose1d(x, w, padding=1), (2, 4, 10), (4, 6, 3)),
+    "transposed dilated": (
+        lambda f, x, w: f.conv_transpose2d(x, w, stride=2, dilation=3, padding=1, output_padding=1),
+        (2, 4, 10, 12), (4, 6, 3, 3)),
+    "transposed 3d": (
+        lambda f, x, w: f.conv_transpose3d(x, w, stride=2, dilation=2), (2, 4, 5, 6, 7), (4, 6, 3, 2, 1)),
 }
+CALLS |= {
+    name: (lambda m, x, w, call=call: call(m.nn.functional, x, w), *shapes)
+    for name, (call, *shapes) in CONVOLUTIONS.items()
+}
+GROUPED = {  # the number of groups, the call, shapes of its inputs
+    "grouped": (2, lambda f, x, w: f.conv2d(x, w, groups=2), (2, 4, 10, 12), (6, 2, 3, 3)),
+    "depthwise": (4, lambda f, x, w: f.conv1d(x, w, groups=4), (2, 4, 10), (8, 1, 3)),
+    "grouped and dilated": (
+        2, lambda f, x, w: f.conv2d(x, w, stride=2, dilation=2, groups=2), (2, 4, 10, 12), (6, 2, 3, 3)),
+    "grouped and transposed": (
+        2, lambda f, x, w: f.conv_transpose2d(x, w, stride=2, groups=2), (2, 4, 10, 12), (4, 3, 3, 3)),
+}  # fmt: skip
 
 
 def counted(module, mode, call, shapes, device="meta"):
@@ -52,15 +70,31 @@ def counted(module, mode, call, shapes, device="meta"):
     return forward.get_total_flops(), backward.get_total_flops()
 
 
-@pytest.mark.parametrize("name", {**CALLS, **FORWARD})
+@pytest.mark.parametrize("name", CALLS)
 def test_as_pytorch(name):
-    call, *shapes = {**CALLS, **FORWARD}[name]
-    got, want = counted(mytorch, FlopCounterMode, call, shapes), counted(torch, Oracle, call, shapes)
-    assert got[: 1 if name in FORWARD else 2] == want[: 1 if name in FORWARD else 2]
-    assert got[1] >= 2 * got[0]
+    call, *shapes = CALLS[name]
+    got = counted(mytorch, FlopCounterMode, call, shapes)
+    assert got == counted(torch, Oracle, call, shapes) and got[1] >= 2 * got[0]
     for fused in (True, False):
         with F.use_fused(fused):
             assert counted(mytorch, FlopCounterMode, call, shapes, "cpu") == got
+
+
+@pytest.mark.parametrize("name", GROUPED)
+def test_groups_have_no_products_with_one_another(name):
+    """PyTorch's formula for the gradient of the weight multiplies all channels with all: `groups` times as
+    many products as there are, in the backward pass alone (see docs/meta.md)."""
+    groups, function, *shapes = GROUPED[name]
+
+    def call(m, x, w):
+        return function(m.nn.functional, x, w)
+
+    forward, backward = counted(mytorch, FlopCounterMode, call, shapes)
+    assert (forward, forward * (1 + groups)) == counted(torch, Oracle, call, shapes)
+    assert backward == 2 * forward
+    for fused in (True, False):
+        with F.use_fused(fused):
+            assert counted(mytorch, FlopCounterMode, call, shapes, "cpu") == (forward, backward)
 
 
 def steps(kind, bias=True, **options):
