@@ -70,6 +70,26 @@ def test_numpy_computes_until_the_kernels_are_compiled(tmp_path):
     assert second.stdout.startswith("kernel at once True") and "mytorch:" not in second.stderr
 
 
+SHORT = """
+import mytorch
+mytorch.nn.functional.relu(mytorch.ones(3))
+"""
+
+
+def test_short_programs_say_it_once_per_machine(tmp_path):
+    """They end before anything is compiled."""
+    assert run(IN_TEXT, tmp_path, MYTORCH_COMPILE="background").stderr == ""  # which counts as not said
+    said = [run(SHORT, tmp_path, MYTORCH_COMPILE="background").stderr for _ in range(3)]
+    assert [text.count("compiling kernels in the background, once per machine") for text in said] == [1, 0, 0]
+    assert [text.count("\n") for text in said] == [1, 0, 0]
+
+
+def test_it_is_said_where_nothing_can_be_kept(tmp_path):
+    (tmp_path / "numba").touch()  # a file in the place of the folder
+    for _ in range(2):
+        assert "compiling kernels in" in run(SHORT, tmp_path, MYTORCH_COMPILE="background").stderr
+
+
 IN_TEXT = """
 import mytorch
 from mytorch.nn import functional as F

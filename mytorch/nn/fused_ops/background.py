@@ -154,6 +154,7 @@ class _Jobs:
         self._waiting: list[str] = []
         self._workers: list[_Worker] = []
         self._start = 0.0
+        self._said = False
         self._looks: dict[str, float] = {}  # when to look for each file again
 
     def is_due(self, file: str) -> bool:
@@ -171,7 +172,9 @@ class _Jobs:
             if not self._wanted:
                 self._start = time.monotonic()
                 atexit.register(self.stop)
-                _say("mytorch: compiling kernels in the background, once per machine; NumPy computes now")
+                self._said = is_grad_enabled() and _is_first()
+                if self._said:
+                    _say("mytorch: compiling kernels in the background, once per machine; NumPy computes now")
             self._wanted.append(file)
             self._waiting.append(file)
         self._hand_out()
@@ -179,8 +182,9 @@ class _Jobs:
     def finish(self, file: str) -> None:
         self.finished.add(file)
         if self._wanted and self.finished.issuperset(self._wanted):
-            seconds = time.monotonic() - self._start
-            _say(f"mytorch: {len(self._wanted)} files of kernels are compiled ({seconds:.0f} s)")
+            if self._said:
+                seconds = time.monotonic() - self._start
+                _say(f"mytorch: {len(self._wanted)} files of kernels are compiled ({seconds:.0f} s)")
             self.stop()
 
     def _hand_out(self) -> None:
@@ -202,6 +206,22 @@ class _Jobs:
         for worker in self._workers:
             worker.stop()
         self._wanted, self._waiting, self._workers = [], [], []
+
+
+def _is_first() -> bool:
+    """Returns whether no process of this machine has said that kernels are compiled, and notes that one has.
+
+    A short program ends before they are; the next one continues with those that are missing, and is silent.
+    """
+    path = stamp("said")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    except OSError:  # nothing can be kept, so that every program compiles
+        return True
+    return True
 
 
 def _say(line: str) -> None:
