@@ -3,6 +3,7 @@
 It looks like PyTorch and stands on NumPy and CuPy.
 """
 
+import contextlib
 import importlib
 import os
 from math import e, inf, nan, pi
@@ -13,6 +14,7 @@ tune.at_import()
 
 from numpy import dtype
 
+from . import aliases as _aliases
 from . import (
     autograd,
     backends,
@@ -87,7 +89,7 @@ globals().update({name: _out.accepts_out(globals()[name]) for name in _out.NAMES
 globals().update(_cast.typed("cpu"))
 
 nn.parallel.ABOVE.update(
-    DistributedDataParallel="mytorch.distributed", SyncBatchNorm="mytorch.distributed.sync_batch_norm"
+    DistributedDataParallel="distributed", SyncBatchNorm="distributed.sync_batch_norm"
 )
 
 _LATER = {
@@ -100,16 +102,26 @@ _LATER = {
 }  # fmt: skip
 
 
+_import_later, _own_names = _aliases.lazily(globals(), _LATER)
+
+
 def __getattr__(name: str):
     """Imports what most programs don't need at its first use."""
     if name == "bfloat16":
         return dtypes.bfloat16
-    where = "foreach" if name.startswith("_foreach_") else _LATER.get(name)
-    if where is None and name not in _LATER:
-        raise AttributeError(f"module 'mytorch' has no attribute {name!r}")
-    module = importlib.import_module(f".{where or name}", __name__)
-    return getattr(module, name) if where else module
+    if name.startswith("_foreach_"):
+        return getattr(_import_later("foreach"), name)
+    return _import_later(name)
 
+
+def __dir__() -> list[str]:
+    """Returns the names that can be had: `bfloat16` where its package is."""
+    with contextlib.suppress(ImportError):
+        return sorted({*_own_names(), dtypes.bfloat16.name})
+    return _own_names()
+
+
+_aliases.show_own_names()
 
 if "MYTORCH_INSTRUCTION_LOG" in os.environ:  # each operation is a line of this file: see stream/log.py
     importlib.import_module(".stream.log", __name__).start_from_environment()

@@ -13,12 +13,12 @@ in float32, `Accelerator(mixed_precision="bf16")`, casts them once a step: it is
 from __future__ import annotations
 
 import functools
-import importlib
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from .aliases import lazily as _lazily
 from .backends import dtypes
 from .backends.device import device, thread
 from .backends.dtypes import DTypeLike
@@ -134,8 +134,4 @@ def custom_bwd(bwd: Callable | None = None, *, device_type: str) -> Callable:
     return functools.partial(custom_bwd, device_type=device_type) if bwd is None else bwd
 
 
-def __getattr__(name: str) -> Any:
-    """Imports the GradScaler at its first use."""
-    if name != "GradScaler":
-        raise AttributeError(f"module 'mytorch.amp' has no attribute {name!r}")
-    return importlib.import_module("mytorch.accelerate.grad_scaler").GradScaler
+__getattr__, __dir__ = _lazily(globals(), {"GradScaler": "accelerate.grad_scaler"})

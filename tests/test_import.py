@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,14 +15,20 @@ OPTIONAL = [
     "cupy", "torch", "numba", "triton", "matplotlib", "wandb", "datasets", "tiktoken", "mpi4py",
     "ml_dtypes", "safetensors", "tqdm", "multiprocessing", "asyncio", "scipy",
 ]  # fmt: skip
-REFUSE = f"""
+
+
+def refusing(packages):
+    return f"""
 import sys
 class Refuse:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {OPTIONAL!r}:
+        if name.partition(".")[0] in {packages!r}:
             raise ImportError(f"{{name}} is not there")
 sys.meta_path.insert(0, Refuse())
 """
+
+
+REFUSE = refusing(OPTIONAL)
 
 
 def python(code, **environment):
@@ -48,6 +55,83 @@ def test_it_loads_nothing_heavy():
     code = "import sys, json, mytorch; print(json.dumps([name.partition('.')[0] for name in sys.modules]))"
     loaded = set(json.loads(python(code)))
     assert not loaded & set(OPTIONAL), sorted(loaded & set(OPTIONAL))
+
+
+def test_all_that_dir_lists_is_there_without_any_optional_package():
+    """As `help` and `inspect.getmembers` want it: bfloat16 is listed where its package is."""
+    code = """
+import inspect, mytorch
+names = dir(mytorch)
+members = dict(inspect.getmembers(mytorch))
+print(set(names) == set(members), "bfloat16" in names, "compile" in names)
+"""
+    others = sorted({*OPTIONAL} - {"multiprocessing", "asyncio", "tqdm"})  # Python's own, and one it needs
+    assert python(refusing(others) + code).split() == ["True", "False", "True"]
+
+
+LAZY = {  # a module, and what it imports at its first use
+    "mytorch": "accelerate Accelerator accelerator amp autocast bfloat16 capture compile compiler debug "
+    "distributed distributions fft foreach get_autocast_dtype GradScaler hub is_autocast_enabled jit "
+    "multiprocessing profiler quantize stream summary",
+    "mytorch.nn": "attention modules DistributedDataParallel SyncBatchNorm",
+    "mytorch.nn.parallel": "DistributedDataParallel SyncBatchNorm",
+    "mytorch.nn.utils": "spectral_norm weight_norm add_lora merge_lora parametrizations parametrize prune",
+    "mytorch.autograd": "profiler", "mytorch.cuda": "amp", "mytorch.amp": "GradScaler",
+}  # fmt: skip
+
+
+def test_dir_lists_what_is_imported_later_and_imports_none_of_it():
+    code = f"""
+import importlib, json, sys, mytorch
+before = set(sys.modules)
+for place, names in {LAZY!r}.items():
+    module = importlib.import_module(place)
+    print(place, set(names.split()) - set(dir(module)))
+    before |= {{"mytorch.amp"}} | {{n for n in sys.modules if place == "mytorch.amp"}}
+print(sorted(set(sys.modules) - before))
+"""
+    assert python(code).splitlines() == [*(f"{place} set()" for place in LAZY), "[]"]
+
+
+def test_python_s_hints_know_what_is_imported_later():
+    code = """
+import sys, mytorch
+for wrong in ("complie", "bfloat61", "acelerate", "nn.DistributedDataParalel", "nn.utils.wieght_norm",
+              "cuda.ammp", "nn.Linaer", "fft.ffft"):
+    try:
+        eval("mytorch." + wrong)
+    except AttributeError:
+        sys.excepthook(*sys.exc_info())  # as at the end of a program
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    hints = re.findall(r"Did you mean: '(\w+)'", done.stderr)
+    assert hints == [
+        "compile", "bfloat16", "accelerate", "DistributedDataParallel", "weight_norm", "amp", "Linear", "fft",
+    ], done.stderr  # fmt: skip
+
+
+def test_dir_shows_no_module_from_elsewhere():
+    """Nor what is of Python's library: in any module that one can get to from `mytorch`."""
+    code = """
+import sys, types, mytorch
+places, seen = [mytorch], set()
+while places:
+    place = places.pop()
+    seen.add(place.__name__)
+    for name in dir(place):
+        x = getattr(place, name)
+        home = x.__name__ if isinstance(x, types.ModuleType) else getattr(x, "__module__", None)
+        top = str(home).partition(".")[0]
+        if isinstance(x, types.ModuleType) and top == "mytorch":
+            places += [x] * (x.__name__ not in seen)
+        elif name not in getattr(place, "__all__", ()) and not name.startswith("__") and (
+            isinstance(x, types.ModuleType) or top in sys.stdlib_module_names
+        ):
+            print(place.__name__, name)
+public = "nn nn.functional nn.init optim optim.lr_scheduler utils.data linalg fft amp cuda distributed"
+print(len(seen) > 150, {f"mytorch.{name}" for name in public.split()} - seen)
+"""
+    assert python(code) == "True set()\n"
 
 
 def test_a_missing_package_is_named_with_the_command_that_installs_it():

@@ -1,8 +1,6 @@
 """Automatic differentiation for users: what is built on the ops and on the engine in `core`."""
 
-import importlib
-from types import ModuleType
-
+from ..aliases import lazily as _lazily
 from ..core.grad_mode import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from . import functional
 from .anomaly import detect_anomaly, is_anomaly_enabled, set_detect_anomaly
@@ -19,7 +17,5 @@ __all__ = [
 ]  # fmt: skip
 
 
-def __getattr__(name: str) -> ModuleType:
-    if name == "profiler":  # here, since it is made of what is built on this package
-        return importlib.import_module(".profiler", __name__)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# It is made of what is built on this package.
+__getattr__, __dir__ = _lazily(globals(), {"profiler": None})

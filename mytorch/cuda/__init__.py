@@ -4,8 +4,7 @@ graphs.
 It can be imported, and asked `is_available()`, without a GPU and without CuPy.
 """
 
-import importlib
-
+from ..aliases import lazily as _lazily
 from ..backends.device import device_count, is_available
 from ..ops.cast import typed as _typed
 from .devices import (
@@ -47,9 +46,4 @@ from .streams import Event, Stream, current_stream, default_stream, set_stream, 
 
 globals().update(_typed("cuda"))
 
-
-def __getattr__(name: str):
-    """Imports `cuda.amp` at its first use."""
-    if name != "amp":
-        raise AttributeError(f"module 'mytorch.cuda' has no attribute {name!r}")
-    return importlib.import_module("mytorch.cuda.amp")
+__getattr__, __dir__ = _lazily(globals(), {"amp": None})

@@ -1,7 +1,6 @@
 """Building blocks of models: modules, layers, their functions, initial values and helpers for training."""
 
-import importlib
-
+from ..aliases import lazily as _lazily
 from . import functional, fused_ops, init, parallel, utils
 from .container import ModuleDict, ModuleList, Sequential
 from .functional.linear_cross_entropy import LinearCrossEntropyOptions
@@ -23,10 +22,5 @@ __all__ = [
 ]  # fmt: skip
 
 
-def __getattr__(name: str):
-    """Imports at its first use what few programs need, and what lies above (see `parallel.ABOVE`)."""
-    if name in ("attention", "modules"):
-        return importlib.import_module(f"mytorch.nn.{name}")
-    if name not in parallel.ABOVE:
-        raise AttributeError(f"module 'mytorch.nn' has no attribute {name!r}")
-    return parallel.load_above(name)
+# What few programs need, and what lies above.
+__getattr__, __dir__ = _lazily(globals(), {"attention": None, "modules": None}, parallel.ABOVE)

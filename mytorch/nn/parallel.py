@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Sequence
 from typing import Any
 
+from ..aliases import lazily as _lazily
 from .functional.types import DeviceLike
 from .module import Module
 
@@ -47,18 +47,7 @@ class DataParallel(Module):
 
 ABOVE: dict[str, str] = {}  # PyTorch's names in `nn` that need several processes, by module; from `mytorch`
 
-
-def load_above(name: str) -> Any:
-    """Returns what a module above defines, importing that."""
-    return getattr(importlib.import_module(ABOVE[name]), name)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in ABOVE:
-        raise AttributeError(f"module 'mytorch.nn.parallel' has no attribute {name!r}")
-    return load_above(name)
-
-
+__getattr__, __dir__ = _lazily(globals(), ABOVE)
 __path__: list[str] = []  # a package
 distributed = data_parallel = sys.modules[__name__]  # PyTorch's modules, each with one of the two
 for _name in ("distributed", "data_parallel"):
