@@ -77,7 +77,7 @@ setup(
             *DOCS,
             "torch==2.13.0", "safetensors", "numba", "expecttest", "pytest", "pytest-xdist", "hypothesis",
             "ruff", "mypy", "setuptools", "psutil", "einops", "opt_einsum", "pandas",
-            "tokenizers", "transformers", "tiktoken", "datasets", "playwright", *MODELS,
+            "tokenizers", "transformers", "tiktoken", "datasets", "playwright", "build", "twine", *MODELS,
             *EXAMPLES, *NOTEBOOK, *TRITON, *MPI, *LAUNCH, *TOP,
         ],  # fmt: skip
     },

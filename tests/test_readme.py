@@ -26,6 +26,7 @@ from tests.each import each
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = {  # with at least this many results
     "CONTRIBUTING.md": 0, "CHANGELOG.md": 0, "docs/reading.md": 0, "docs/tests.md": 0,
+    "docs/releasing.md": 0,
     "docs/arrays.md": 15, "docs/precision.md": 9, "docs/checkpoints.md": 8,
     "README.md": 1, "docs/autograd.md": 14, "docs/ops.md": 5, "docs/differences.md": 6, "docs/data.md": 3,
     "docs/distributed.md": 8, "docs/kernels.md": 0, "docs/surface.md": 0, "docs/training.md": 0,
@@ -137,6 +138,8 @@ def test_commands_exist(command):
         assert extras is None or f'"{extras}": ' in (ROOT / "setup.py").read_text()
     elif program in ("bash", "python") and arguments[0] != "-m":
         assert_options(["bash" if program == "bash" else sys.executable, arguments[0]], arguments[1:])
+    elif program == "python" and arguments[1] in ("build", "twine"):
+        assert f'"{arguments[1]}", ' in (ROOT / "setup.py").read_text()
     elif program == "python":
         module = ROOT / arguments[1].replace(".", "/")
         assert module.with_suffix(".py").exists() or (module / "__main__.py").exists()

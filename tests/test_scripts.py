@@ -3,6 +3,7 @@
 import os
 import platform
 import re
+import runpy
 import shutil
 import subprocess
 from pathlib import Path
@@ -92,8 +93,23 @@ def test_can_be_executed(script):
     assert os.access(ROOT / script, os.X_OK)
 
 
-def test_ci_runs_the_tests_script():
-    assert (ROOT / ".ci/run").read_text().splitlines()[-1] == "bash run_tests.sh"
+def test_ci_runs_the_tests_script_and_checks_what_would_be_published():
+    lines = (ROOT / ".ci/run").read_text().splitlines()
+    assert lines[-1] == "bash run_tests.sh" and '"$PYTHON" .ci/package.py' in lines
+
+
+def test_the_first_example_fails_where_it_shows_something_else_or_the_checkout_is_imported():
+    """What .ci/package.py runs on the installed wheel; here mytorch is that of the checkout."""
+    package = runpy.run_path(str(ROOT / ".ci/package.py"))
+    example = package["first_example"]((ROOT / "README.md").read_text(encoding="utf-8"))
+    assert "\nassert loss.item() < 1e-3\n" in example
+    with pytest.raises(AssertionError, match="mytorch/__init__.py"):
+        exec(re.sub(r"range\(\d+\)", "range(0)", example).replace("loss.item()", "0"), {})
+    with pytest.raises(SystemExit, match="shows no result"):
+        package["first_example"]("```python\n1 + 1\n```\n")
+    with pytest.raises(SystemExit, match="(?s)no such thing.*exit code 1"):
+        package["run"]("python3", "-c", "raise SystemExit('no such thing')")
+    assert {"mytorch/__init__.py", "mytorch/py.typed"} <= package["files_of_the_package"]()
 
 
 def test_help_names_every_option(repo):
