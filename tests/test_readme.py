@@ -200,6 +200,23 @@ def test_the_readme_says_how_long_the_core_is():
     assert abs(int(said[1].replace(",", "")) - lines) < 0.02 * lines
 
 
+def test_the_readme_names_the_extras_of_its_examples():
+    text, setup = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "setup.py"))
+    named = set(re.findall(r"`\[(\w+)\]`", text))
+    assert {"cpu", "mpi", "models", "cuda12"} <= named
+    assert [extra for extra in named if f'"{extra}": ' not in setup] == []
+    for section, extra in {"Pretrained models": "models", "Several processes": "mpi"}.items():
+        assert f"`[{extra}]`" in text.partition(f"\n## {section}\n")[2].partition("\n## ")[0], section
+
+
+def test_each_figure_of_the_readme_has_its_date():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\|.+\|$", text.partition("\n## Figures\n")[2].partition("\n## ")[0], re.M)[2:]
+    assert rows and [row for row in rows if not re.search(r"\| 20\d\d-\d\d-\d\d \|", row)] == []
+    said = [line for line in text.split("\n\n") if "tokens a second" in line]
+    assert all(re.search(r"20\d\d-\d\d-\d\d", line) for line in said)
+
+
 def surface() -> list[str]:
     """The names in the tables of the surface; `conv1d/2d/3d` stands for three of them."""
     text = (ROOT / "docs" / "surface.md").read_text(encoding="utf-8")
