@@ -54,9 +54,12 @@ def main():
     except (OSError, ValueError) as error:  # a message without a traceback
         raise SystemExit(str(error)) from None
     try:
-        prompt = mytorch.tensor([tokenizer.encode(args.prompt)], device=args.device)  # (1, T)
+        ids = tokenizer.encode(args.prompt)
     except ValueError as error:
-        raise SystemExit(f"--prompt: {error}") from None
+        if args.prompt != "\n":
+            raise SystemExit(f"--prompt: {error}") from None
+        ids = [0]  # of a text without line breaks
+    prompt = mytorch.tensor([ids], device=args.device)  # (1, T)
 
     print(args.prompt, end="", flush=True)
     text = codecs.getincrementaldecoder("utf-8")(errors="replace")  # a character may span several tokens

@@ -329,6 +329,20 @@ def test_inference_writes_the_same_text_with_and_without_cache(folder, capsys, m
     assert texts[0] == texts[1]
 
 
+def test_the_hint_at_the_end_runs_where_the_path_has_no_python(folder, capsys, monkeypatch):
+    monkeypatch.setenv("PATH", "/nonexistent")
+    said = []
+    for value in ("", "0"):  # train_gpt2.sh prints a hint itself
+        monkeypatch.setenv("MYTORCH_SAMPLE_HINT", value)
+        assert train(folder, "hint", "--train_iterations", 1, "--sample_tokens", 0) == 0
+        said.append(re.findall("^a sample of its text: (.+)$", capsys.readouterr().out, re.M))
+    ((hint,), silent) = said
+    command = ["/bin/sh", "-c", f"{hint} --max_new_tokens 2 --device cpu"]
+    environment = {**surroundings(), "PATH": "/nonexistent"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert silent == [] and done.returncode == 0 and "[2 tokens" in done.stdout, (hint, done.stderr)
+
+
 @pytest.mark.parametrize(
     ("script", "options", "message"),
     [
