@@ -104,6 +104,7 @@ def pip_download(requirement: str, folder: str) -> None:
     try:
         subprocess.run(
             [*command, "--dest", folder, requirement],
+            cwd=folder,  # python -m imports from the current one
             check=True,
             capture_output=True,
             text=True,

@@ -8,7 +8,7 @@ PACKAGE = pathlib.Path(__file__).parent.parent / "mytorch"
 
 # A file belongs to the longest entry that its path begins with.
 LAYERS = [
-    ("version", "aliases", "diagram", "utils/atomic", "utils/reading", "utils/writing"),
+    ("version", "aliases", "diagram", "utils/atomic", "utils/reading", "utils/start", "utils/writing"),
     ("backends",),
     ("core",),
     ("random", "ops"),

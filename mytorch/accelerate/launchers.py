@@ -14,6 +14,7 @@ from unittest import mock
 from ..distributed.environment import started_size
 from ..serialization import save
 from ..stream.log import VARIABLE, path_for_ranks
+from ..utils.start import python
 from .notebook_source import MAIN, source_of
 
 
@@ -52,7 +53,7 @@ def notebook_launcher(
         call = _target_of(function, num_processes, Path(folder))
         file = Path(folder) / "call.bin"
         save({**call, "path": sys.path, "args": list(args)}, file)
-        command = [sys.executable, "-m", "mytorch.distributed.launch", "-n", str(num_processes)]
+        command = [*python("mytorch.distributed.launch"), "-n", str(num_processes)]
         command += [*(["--cpu"] if use_cpu else []), "-m", "mytorch.accelerate.call_function", str(file)]
         if log := path_for_ranks():  # of this process, which has written to it and removed the variable
             environment[VARIABLE] = log

@@ -21,6 +21,7 @@ import functools
 import gc
 import hashlib
 import sys
+import time
 import types
 import warnings
 from collections.abc import Callable
@@ -41,6 +42,7 @@ __all__ = ["device", "kernel", "prange", "routine"]
 
 # Sums may be reordered, products and sums contracted. The rest of "fast math" would break NaN and inf.
 FASTMATH = {"reassoc", "contract", "arcp", "nsz"}
+_PATIENCE = 60.0  # seconds for another process to compile a kernel
 _OPTIONS = {"fastmath": FASTMATH, "error_model": "numpy", "boundscheck": False}
 
 
@@ -131,7 +133,7 @@ def _one_at_a_time(compile: Callable, lock: Path) -> Callable:
     """Returns `compile` for one process at a time.
 
     The other ranks of a job, which need the same kernel at the same moment, wait, and find it in the cache.
-    Where files can't be locked each of them compiles it.
+    Where files can't be locked each of them compiles it; also if the one that does so is stopped for minutes.
 
     Args:
         lock: a file beside those of the cache.
@@ -144,11 +146,23 @@ def _one_at_a_time(compile: Callable, lock: Path) -> Callable:
 
                 lock.parent.mkdir(parents=True, exist_ok=True)
                 file = stack.enter_context(open(lock, "ab"))
-                fcntl.flock(file, fcntl.LOCK_EX)
+                _wait_for(lambda: fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB))
                 stack.callback(fcntl.flock, file, fcntl.LOCK_UN)  # a child that was forked has the file, too
             return compile(signature)
 
     return locked
+
+
+def _wait_for(lock: Callable[[], None]) -> None:
+    """Calls `lock` until it doesn't raise BlockingIOError, or raises that in the end."""
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            return lock()
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.02)
 
 
 def _stamp(path: str) -> str:

@@ -14,6 +14,7 @@ import mytorch
 from mytorch.nn import functional as F
 from mytorch.nn.fused_ops import registry
 from mytorch.nn.fused_ops.background import FILES, stamp
+from mytorch.utils.parent_death import exit_with_parent
 
 HELP = "compile the kernels of the CPU in advance, for an image or a cluster"
 
@@ -165,6 +166,19 @@ def compile_file(file: str) -> None:
     path.touch()
 
 
+def _serve(parent: int) -> int:
+    """Compiles the files that a program names on the standard input, one by one, while the program lives.
+
+    It ends within a second of the program, also while it compiles or waits for another process that does.
+    """
+    exit_with_parent(lambda: os.getppid() != parent)
+    if hasattr(os, "nice"):
+        os.nice(10)
+    for line in sys.stdin:
+        compile_file(line.strip())
+    return 0
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `mytorchrun compile`."""
     parser.add_argument("files", nargs="*", metavar="FILE", help=f"all by default: {', '.join(FILES)}")
@@ -172,12 +186,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Compiles; returns the exit status."""
-    if options.files == ["-"]:  # a process in the background reads them one by one
-        if hasattr(os, "nice"):
-            os.nice(10)
-        for line in sys.stdin:
-            compile_file(line.strip())
-        return 0
+    if options.files[:1] == ["-"]:  # in the background, with the parent's number
+        return _serve(int(options.files[1]))
     files = options.files or FILES
     unknown = [file for file in files if file not in WARM_UPS]
     if unknown:

@@ -22,6 +22,7 @@ from ..backends import threads, tune
 from ..backends.openblas import OpenBLAS, openblas
 from ..distributed import launcher_command
 from ..nn import fused_ops
+from ..utils.reading import read_text
 from ..version import __version__
 from .settings import config_path
 
@@ -35,6 +36,8 @@ _FLAGS = ("sse4_2", "avx", "f16c", "fma", "avx2", "avx512f", "avx512bw", "avx512
           "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "asimd", "sve")  # fmt: skip
 # In another process and without MPI_Init: a library that can't be loaded may abort the process.
 _MPI_VERSION = """
+import sys
+sys.path[:] = filter(None, sys.path)  # without the current folder
 import mpi4py
 mpi4py.rc.initialize = False
 from mpi4py import MPI
@@ -279,7 +282,7 @@ _MPI = {"library": _library_of_mpi, "mpiexec": _mpiexec, "Slurm job": launcher_c
 
 def _config_file() -> str:
     path = config_path()
-    return f"{path}: {' '.join(path.read_text().split())}" if path.exists() else f"{path} does not exist"
+    return f"{path}: {' '.join(read_text(path).split())}" if path.exists() else f"{path} does not exist"
 
 
 def _variables() -> dict[str, str]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO, TypedDict
 
+from ..utils import start
 from . import flight_recorder
 from .environment import RUN_FOLDER_VARIABLE
 from .errors import DistError, DistMismatch, DistTimeout
@@ -37,6 +38,7 @@ _LAUNCHER_SECONDS = 5.0  # for the launcher to read our report, and to end the d
 _TERMINATE_SECONDS = 1.0  # for a daemon that got SIGTERM
 _PACKAGE = str(Path(__file__).parent) + os.sep
 _RUN_SCRIPT = _PACKAGE + "run_script.py"
+_ABOVE = (_RUN_SCRIPT, start.FILE, "<frozen")  # the script, in a stack
 
 
 class ErrorReport(TypedDict, total=False):
@@ -263,7 +265,7 @@ def _stacks_of(pids: dict[int, int]) -> dict[int, str]:
         path = _stack_path(folder, pid)
         if rank not in found and path.exists():
             lines = path.read_text().strip().splitlines()
-            lines = [line for line in lines if _RUN_SCRIPT not in line and "<frozen" not in line]
+            lines = [line for line in lines if not any(file in line for file in _ABOVE)]
             found[rank] = "".join(f"\n    {line}" for line in lines[:_STACK_LINES])
     return found
 

@@ -11,6 +11,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
+from ..utils.start import python
 from . import remote_shell
 from .environment import RUN_FOLDER_VARIABLE, TIMEOUT_VARIABLE, is_available
 from .handshake import SECRET_VARIABLE
@@ -57,7 +58,7 @@ def command(
     Raises:
         LaunchError: MPI is missing, or can't do this.
     """
-    program = [sys.executable, "-u", "-m", _RUN_SCRIPT, *(["-m"] if options.module else []), options.script]
+    program = [*python(_RUN_SCRIPT, "-u"), *(["-m"] if options.module else []), options.script]
     program += options.script_args
     if ranks == 1:
         return program

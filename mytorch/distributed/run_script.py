@@ -1,5 +1,5 @@
 """
-Runs the script as one rank: `python -m mytorch.distributed.run_script [-m] SCRIPT ARGS`.
+Runs the script as one rank: `python mytorch/utils/start.py mytorch.distributed.run_script [-m] SCRIPT ARGS`.
 
 The launcher starts it. It sets the rank's environment variables, ends all ranks when the
 script fails, and exits together with them.
@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ..stream import publish
 from ..utils.parent_death import die_with_parent
+from ..utils.start import has_safe_path
 from . import error_report, exit_watch
 from .environment import started_size
 
@@ -59,13 +60,14 @@ def _run(argv: list[str]) -> None:
         raise SystemExit("run_script: expected a script")
     if argv[0] == "-m":
         sys.argv = argv[1:]
-        sys.path[0] = os.getcwd()
+        if not argv[1].startswith("mytorch."):  # what is ours needs nothing from the current folder
+            _put_first(os.getcwd())
         runpy.run_module(argv[1], run_name="__main__", alter_sys=True)
         return
     script = Path(argv[0])
     code = compile(script.read_bytes(), str(script), "exec")
     sys.argv = argv
-    sys.path[0] = str(script.resolve().parent)
+    _put_first(str(script.resolve().parent))
     # Not runpy.run_path, which clears the module at its end, while threads and atexit functions still use it.
     module = types.ModuleType("__main__")
     module.__file__, module.__builtins__ = str(script), __builtins__
@@ -73,5 +75,7 @@ def _run(argv: list[str]) -> None:
     exec(code, module.__dict__)
 
 
-if __name__ == "__main__":
-    main()
+def _put_first(folder: str) -> None:
+    """Puts the folder of the script before all others, as Python's command line does."""
+    if not has_safe_path():
+        sys.path.insert(0, folder)

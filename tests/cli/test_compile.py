@@ -162,6 +162,19 @@ print(found)
 """
 
 
+def test_a_lock_that_is_held_too_long_is_no_reason_to_wait(tmp_path, monkeypatch):
+    """As by a process that is stopped."""
+    fcntl = pytest.importorskip("fcntl")
+    from mytorch.backends import jit
+
+    monkeypatch.setattr(jit, "_PATIENCE", 0.05)
+    compiled = jit._one_at_a_time(lambda signature: ("compiled", signature), tmp_path / "lock")
+    with open(tmp_path / "lock", "ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert compiled("int64") == ("compiled", "int64")
+    assert compiled("int64") == ("compiled", "int64")
+
+
 def test_the_warm_ups_cover_a_gpt():
     """Training and generating need no other kernel and no other types."""
     assert run(WARM, MYTORCH_COMPILE="wait").stdout == "[]\n"

@@ -11,6 +11,7 @@ import pytest
 
 from mytorch.cli import main
 from mytorch.distributed import flight_recorder, job, launch, launcher_command
+from mytorch.utils import start
 
 from .launched import (
     PROGRAMS,
@@ -284,7 +285,8 @@ def test_several_machines(tmp_path, monkeypatch):
     command = launcher_command.command(opts, 4, environment)
     text = " ".join(command)
     assert text.startswith("mpiexec --bind-to none --map-by ppr:2:node:OVERSUBSCRIBE")
-    assert f"--hostfile {hosts} -n 4 {sys.executable} -u -m mytorch.distributed.run_script script.py" in text
+    program = f"{sys.executable} -u {start.FILE} mytorch.distributed.run_script script.py"
+    assert f"--hostfile {hosts} -n 4 {program}" in text
     for name in (
         "NCCL_DEBUG",
         "MASTER_ADDR",

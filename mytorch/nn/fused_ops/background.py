@@ -26,6 +26,7 @@ from pathlib import Path
 
 from ...backends.threads import available_cores
 from ...core.grad_mode import is_grad_enabled
+from ...utils.start import python
 
 # The files of kernels that `mytorch.cli.compile` compiles, with all that a usual call of them needs. "gemm"
 # is in `backends`: loading any kernel starts the pool of threads, on which products then run.
@@ -118,12 +119,21 @@ def _cpu() -> str:
         return platform.processor() or platform.machine()
 
 
+def _is_current(folder: str) -> bool:
+    try:
+        return os.path.samefile(folder, os.curdir)
+    except OSError:  # one of them is gone
+        return False
+
+
 class _Worker:
-    """A process that compiles one file after another; it ends when this process does."""
+    """A process that compiles one file after another; it ends when this process does, however that ends."""
 
     def __init__(self):
-        command = [sys.executable, "-m", "mytorch.cli", "compile", "-"]
-        env = {**os.environ, "MYTORCH_COMPILE": "wait", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        command = [*python("mytorch.cli"), "compile", "-", str(os.getpid())]
+        # Without the current folder, whose files needn't be modules.
+        path = [folder for folder in sys.path if folder and not _is_current(folder)]
+        env = {**os.environ, "MYTORCH_COMPILE": "wait", "PYTHONPATH": os.pathsep.join(path)}
         nowhere = subprocess.DEVNULL
         self._process = subprocess.Popen(
             command, env=env, stdin=subprocess.PIPE, stdout=nowhere, stderr=nowhere, text=True
