@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import mmap
 import os
-import shutil
 import struct
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,8 +28,6 @@ WAITING, DONE, FAILED = 1, 2, 3
 STATES = {WAITING: "waiting", DONE: "done", FAILED: "failed"}
 # Stages: in the script; at its end; after the end of all ranks' scripts; after Python's exit functions.
 RUNNING, FINISHED, LEAVING, EXITING = 1, 2, 3, 4
-_PREFIX = "mytorchrun-"
-_SHARED_BYTES = 32 << 20  # that MPI may need for one rank
 
 
 @dataclass
@@ -153,21 +149,3 @@ def _record_at(data: bytes | mmap.mmap, offset: int) -> Record:
     start = offset + _RECORD.size
     text = bytes(data[start : start + size]).decode(errors="replace").split("\0")
     return Record(seq, begin, end, state, *(text + [""] * 5)[:5])
-
-
-def new_folder(ranks: int) -> Path:
-    """Returns a new folder for one run: in shared memory if it is large enough for what MPI keeps in it."""
-    memory = Path("/dev/shm")
-    usable = memory.is_dir() and os.access(memory, os.W_OK)
-    if usable:
-        _remove_stale_folders(memory)
-        usable = shutil.disk_usage(memory).free > ranks * _SHARED_BYTES  # a container may have 64 MB in all
-    return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=memory if usable else None))
-
-
-def _remove_stale_folders(base: Path) -> None:
-    """Removes the folders of launchers that were killed."""
-    for path in base.glob(f"{_PREFIX}*"):
-        pid = path.name[len(_PREFIX) :].partition("-")[0]
-        if pid.isdecimal() and not os.path.exists(f"/proc/{pid}"):
-            shutil.rmtree(path, ignore_errors=True)

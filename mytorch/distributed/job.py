@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import functools
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -22,6 +21,7 @@ from .exit_watch import ExitDeadline
 from .output import OutputFilter
 from .processes import GRACE_SECONDS, SignalCatcher, adopt_orphans, terminate_all
 from .rendezvous import Rendezvous
+from .run_folder import RunFolder
 
 START_VARIABLE = "MYTORCH_START_TIMEOUT"
 _START_SECONDS = 120.0  # for Python to start and import mytorch: it may come from a slow disk
@@ -63,7 +63,8 @@ def _run_once(
     signals: SignalCatcher,
 ) -> int:
     """Runs the ranks once and prints the root cause of a failure; returns the exit code."""
-    folder = flight_recorder.new_folder(ranks)
+    run = RunFolder(ranks)
+    folder = run.path
     try:
         code = 0
         if not signals.caught:
@@ -85,7 +86,7 @@ def _run_once(
         print(root_cause.framed(cause.text), file=sys.stderr, flush=True)
         return cause.code
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        run.remove()
 
 
 def _expected_ranks(options: argparse.Namespace, ranks: int, local_ranks: int) -> int:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import functools
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -19,12 +18,13 @@ import time
 from pathlib import Path
 
 from ..utils.parent_death import die_with_parent
-from . import error_report, flight_recorder, launcher_command, root_cause
+from . import error_report, launcher_command, root_cause
 from .handshake import SECRET_VARIABLE, Prover, job_secret, print_message
 from .launcher_command import LaunchError
 from .node_connection import ConnectionLost, Message, NodeConnection
 from .processes import SignalCatcher, adopt_orphans, terminate_all
 from .rendezvous import heartbeat_limit, job_settings, join_seconds
+from .run_folder import RunFolder
 
 _POLL_SECONDS = 0.05
 _RETRY_SECONDS = 0.5  # between two attempts to connect
@@ -83,12 +83,16 @@ class _NodeAgent:
         self._connection, self._options, self._signals = connection, options, signals
         self._ranks, self._local_ranks = ranks, local_ranks
         self._prover, self._is_welcome = Prover("node", job_secret()), False
-        self._folder: Path | None = None
+        self._run: RunFolder | None = None
         self._daemon: subprocess.Popen | None = None
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - as long as this object
         self._forwarded: set[int] = set()  # ranks whose errors were sent to node 0
         self._exit_sent = False
         self._code: int | None = None  # once node 0 has sent it
+
+    @property
+    def _folder(self) -> Path | None:
+        return self._run and self._run.path
 
     def run(self) -> int:
         """Runs the commands of node 0 until the job ends; returns the exit code."""
@@ -174,7 +178,7 @@ class _NodeAgent:
 
     def _start(self, command: list[str], environment: dict[str, str]) -> None:
         """Starts Open MPI's daemon."""
-        self._folder, self._exit_sent = flight_recorder.new_folder(self._local_ranks), False
+        self._run, self._exit_sent = RunFolder(self._local_ranks), False
         variables = launcher_command.rank_environment(
             self._options, self._ranks, self._local_ranks, self._folder
         )
@@ -211,13 +215,13 @@ class _NodeAgent:
             terminate_all(self._daemon)
         if self._folder is not None:
             self._forward_errors()
-            shutil.rmtree(self._folder, ignore_errors=True)
-        self._daemon = self._folder = None
+            self._run.remove()
+        self._daemon = self._run = None
         self._forwarded.clear()
 
     def _report_lost_connection(self, lost: ConnectionLost) -> int:
         """Prints the root cause that is known on this node; returns the exit code."""
-        self._folder = self._folder or flight_recorder.new_folder(1)
+        self._run = self._run or RunFolder(1)
         text = f"its launcher is lost: {lost}"
         error_report.write_machine_error(
             self._folder, 0, self._connection.remote_address, "connection", text, 1

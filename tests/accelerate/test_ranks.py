@@ -16,8 +16,8 @@ from mytorch import optim
 from mytorch.accelerate import call_function, launchers, notebook_launcher
 from mytorch.accelerate.grad_scaler import MAX_STUCK
 from mytorch.accelerate.shard import ShardedBatchSampler, distribute
-from mytorch.utils import start
 from mytorch.utils.data import BatchSampler, SequentialSampler
+from mytorch.utils.start import FILE
 from tests.accelerate import ranks_program as program
 from tests.distributed.launched import needs_mpi, surroundings
 from tests.distributed.on_ranks import results_in, results_of, run_cases
@@ -251,7 +251,7 @@ def test_each_process_imports_the_function_and_gets_the_arguments(tmp_path, monk
 
     def run_here(command, environment):
         monkeypatch.setattr(sys, "argv", command[-2:])
-        assert command[1:6] == [start.FILE, "mytorch.distributed.launch", "-n", "2", "--cpu"]
+        assert command[1:6] == [FILE, "mytorch.distributed.launch", "-n", "2", "--cpu"]
         assert command[-3:-1] == ["-m", "mytorch.accelerate.call_function"]
         call_function.main()
         return 0

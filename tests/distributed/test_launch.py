@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 
 from mytorch.cli import main
-from mytorch.distributed import flight_recorder, job, launch, launcher_command
+from mytorch.distributed import job, launch, launcher_command
 from mytorch.utils import start
 
 from .launched import (
@@ -301,12 +301,3 @@ def test_several_machines(tmp_path, monkeypatch):
     monkeypatch.setattr(launcher_command, "is_open_mpi", lambda path: False)
     text = " ".join(launcher_command.command(opts, 4, environment))
     assert text.startswith(f"mpiexec -f {hosts} -bind-to none -n 4 ")
-
-
-def test_folders_of_killed_launchers_are_removed(tmp_path, monkeypatch):
-    gone, here = tmp_path / "mytorchrun-999999999-x", tmp_path / f"mytorchrun-{os.getpid()}-x"
-    other = tmp_path / "another"
-    for folder in (gone, here, other):
-        folder.mkdir()
-    flight_recorder._remove_stale_folders(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([here.name, other.name])
