@@ -12,6 +12,7 @@ from ..stream.log import read_log
 from ..stream.timeline import make_timeline
 from ..stream.timeline_html import write_timeline
 from ..stream.timeline_picture import draw_timeline
+from ..utils.reading import printable
 
 HELP = "draw an instruction log (MYTORCH_INSTRUCTION_LOG) as a picture or a page"
 _MOST = 20  # lines of what never ended, or failed
@@ -45,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
     except (OSError, ValueError, ImportError) as error:
         # a full disk's error names no file
         file = f"{options.output}: " if isinstance(error, OSError) and error.filename is None else ""
-        print(f"mytorchrun timeline: {file}{error}", file=sys.stderr)
+        print(printable(f"mytorchrun timeline: {file}{error}"), file=sys.stderr)
         return 2
     count = sum(map(len, line.bars.values()))
     shown = f"{1e3 * line.seconds:.3f} ms{f' from {line.begin:.6f} s' if line.begin else ''}"

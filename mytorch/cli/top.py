@@ -19,6 +19,7 @@ HELP = "show what running jobs do: time by kind of operation, idle time, speed, 
 _HALF_LIFE = 2.0  # seconds in which half of what was seen is forgotten
 _BAR, _LEAST = "time by kind", 13  # a column, and the least width of it and of the operation
 _DROPPED = ("memory", "step", "job", "idle")  # columns that a narrow terminal doesn't show, the first first
+_MOST_REFUSED = 5  # lines
 _NOTHING = "no running job of this user: one that `mytorchrun launch` started is seen by itself"
 
 
@@ -81,10 +82,11 @@ def run(options: argparse.Namespace) -> int:
         print(f"mytorchrun top: --interval is positive and finite, got {options.interval}", file=sys.stderr)
         return 2
     ranks: dict[int, Activity] = {}
-    watch(ranks, options.pid)
+    refused = watch(ranks, options.pid)
     if options.once or not sys.stdout.isatty():
         time.sleep(options.interval)
         watch(ranks, options.pid)
+        print_refused(refused)
         print("\n".join(lines_of(ranks)) if ranks else _NOTHING)
         return 0 if ranks else 1
     try:
@@ -102,9 +104,18 @@ def run(options: argparse.Namespace) -> int:
         return 0
 
 
-def watch(ranks: dict[int, Activity], pid: int | None) -> None:
-    """Reads all pages; processes that ended are removed."""
-    readings = {reading.pid: reading for reading in read_pages(pid)}
+def print_refused(lines: list[str]) -> None:
+    """Prints what is no page by its name alone; other users may have made any number of such files."""
+    for line in lines[:_MOST_REFUSED]:
+        print(f"left out: {line}", file=sys.stderr)
+    if len(lines) > _MOST_REFUSED:
+        print(f"left out: {len(lines) - _MOST_REFUSED} more", file=sys.stderr)
+
+
+def watch(ranks: dict[int, Activity], pid: int | None) -> list[str]:
+    """Reads all pages; processes that ended are removed. Returns a line for each file that can't be one."""
+    refused: list[str] = []
+    readings = {reading.pid: reading for reading in read_pages(pid, refused)}
     for gone in ranks.keys() - readings.keys():
         del ranks[gone]
     for number, reading in readings.items():
@@ -112,6 +123,7 @@ def watch(ranks: dict[int, Activity], pid: int | None) -> None:
             ranks[number].update(reading)
         else:
             ranks[number] = Activity(reading)
+    return refused
 
 
 def lines_of(ranks: dict[int, Activity]) -> list[str]:

@@ -14,6 +14,8 @@ from ..distributed.processes import state_of
 from ..profiler.chrome_trace import trace_events, write_trace
 from ..stream.log import path_of_rank, read_log
 from ..stream.page import Reading, ask_for_trace, read_pages, withdraw_request
+from ..utils.reading import printable
+from .top import print_refused
 
 HELP = "record the next seconds or operations of running jobs, for `timeline` and Perfetto"
 _PATIENCE = 5.0  # seconds more for a rank to notice; it does so when it begins an operation
@@ -35,8 +37,10 @@ def run(options: argparse.Namespace) -> int:
         print(f"mytorchrun trace: {wrong}", file=sys.stderr)
         return 2
     jobs: dict[str, list[Reading]] = defaultdict(list)
-    for reading in read_pages(options.pid):
+    refused: list[str] = []
+    for reading in read_pages(options.pid, refused):
         jobs[reading.job].append(reading)
+    print_refused(refused)
     if not jobs:
         print("mytorchrun trace: no running job of this user", file=sys.stderr)
         return 1
@@ -45,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
         folder.mkdir(parents=True, exist_ok=True)
         asked = _ask(jobs, folder, options.seconds, options.instructions)
     except (OSError, ValueError) as error:
-        print(f"mytorchrun trace: {error}", file=sys.stderr)
+        print(printable(f"mytorchrun trace: {error}"), file=sys.stderr)
         return 2
     late = _wait(asked, options.seconds + _PATIENCE)
     for rank in late:
@@ -71,7 +75,8 @@ def _ask(
         for reading in ranks:
             file = path_of_rank(path, reading.rank) if reading.world_size > 1 else path
             file.unlink(missing_ok=True)
-            asked.append((reading, ask_for_trace(reading, seconds, instructions, str(path))))
+            if number := ask_for_trace(reading, seconds, instructions, str(path)):  # else it has ended
+                asked.append((reading, number))
     return asked
 
 
@@ -96,14 +101,17 @@ def _wait(asked: list[tuple[Reading, int]], seconds: float) -> list[Reading]:
 
 def _convert(path: Path) -> bool:
     """Writes the trace of a log for Perfetto, and prints both names; returns whether there is something."""
+    trace = path.with_suffix(".json")
     try:
         found = read_log(path)
+        if not found:
+            return False
+        write_trace(trace, trace_events(found, found[0].start), {})
     except FileNotFoundError:
         return False
-    if not found:
+    except (OSError, ValueError) as error:  # another program wrote into the folder, or the disk is full
+        print(printable(f"mytorchrun trace: {error}"), file=sys.stderr)
         return False
-    trace = path.with_suffix(".json")
-    write_trace(trace, trace_events(found, found[0].start), {})
     ranks = len({i.rank for i in found})
     print(f"{len(found)} operations of {ranks} rank{'s' * (ranks > 1)}")
     print(f"  mytorchrun timeline {shlex.quote(str(path))} --output timeline.html")

@@ -27,6 +27,7 @@ import warnings
 from pathlib import Path
 
 from ..backends import dtypes
+from ..utils.reading import open_regular, printable
 from .instruction import Instruction, Operand, text_of
 from .recorder import Sink, rank_of_process
 from .recording import start
@@ -37,13 +38,17 @@ _KEPT = 4096  # texts of operands
 _APART = 600.0  # seconds in which all ranks of a run begin
 _PAUSE = 10.0  # seconds after the end of a log in which another rank may begin: clocks differ
 _HEADER = "# mytorch instruction log"
-_FACTS = re.compile(rf"{_HEADER}: rank=(?P<rank>\d+) .*time=(?P<time>[\d.]+)")
+_TIME, _COUNT = "[0-9]{1,12}[.][0-9]{1,9}", "[0-9]{1,18}"
+_FACTS = re.compile(rf"{_HEADER}: rank=(?P<rank>{_COUNT}) .*time=(?P<time>{_TIME})")
 _LINE = re.compile(
-    r"\[ *(?P<time>[\d.]+)\] (?P<event>START|END|FAILED) *\| rank (?P<rank>\d+)(?: thread (?P<thread>\d+))?"
-    r" \| (?P<phase>\w+) *"
-    r"\| #(?P<number>\d+) (?P<name>.*?) \| (?P<values>.*?) \| (?P<last>[^|]*?)(?: \| at (?P<site>.*))?"
+    rf"\[ *(?P<time>{_TIME})\] (?P<event>START|END|FAILED) *\| rank (?P<rank>{_COUNT})"
+    rf"(?: thread (?P<thread>{_COUNT}))? \| (?P<phase>\w+) *"
+    rf"\| #(?P<number>{_COUNT}) (?P<name>[^|]*) \| (?P<values>(?:(?! [|] ).)*) \| (?P<last>[^|]*)"
+    r"(?: \| at (?P<site>.*))?"
 )
-_OPERAND = re.compile(r"%(\d+):(\w+)\[([\d,]*)\](?:@([\w:]+))?")
+_DURATION = re.compile(rf"({_TIME}) ms")
+_OPERAND = re.compile(rf"%({_COUNT}):(\w+)\[((?:{_COUNT}(?:,{_COUNT})*)?)\](?:@([\w:]+))?")
+_LONGEST = 1 << 20  # bytes of a line
 
 
 class LogWriter(Sink):
@@ -60,6 +65,7 @@ class LogWriter(Sink):
     """
 
     wants_events = False
+    _kind = os.O_TRUNC  # of the file to open: one of an earlier run is written over
 
     def __init__(
         self, path: str | os.PathLike, with_site: bool = False, ranks: tuple[int, int] | None = None
@@ -119,7 +125,7 @@ class LogWriter(Sink):
         began = time.time() - (time.perf_counter() - self._zero)
         where = f"world={self.world_size} pid={os.getpid()} host={socket.gethostname()}"
         try:
-            self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
+            self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | self._kind, 0o644)
             _write_all(self._file, f"{_HEADER}: rank={self.rank} {where} time={began:.6f}\n")
         except OSError as error:
             raise type(error)(error.errno, f"no instruction log: {error.strerror}", str(self.path)) from None
@@ -202,6 +208,7 @@ def read_log(path: str | os.PathLike) -> list[Instruction]:
     Raises:
         FileNotFoundError: no such log.
         ValueError: a file that is no log.
+        OSError: it is a folder, a FIFO or a device, or can't be read.
     """
     path = Path(path)
     paths = sorted(path.parent.glob(f"{glob.escape(path.stem)}.rank*{path.suffix}"))
@@ -212,7 +219,8 @@ def read_log(path: str | os.PathLike) -> list[Instruction]:
     logs = {file: found for file in paths if (found := _read_file(file))}
     earlier = _earlier(logs)
     if earlier:
-        print(f"left out, of an earlier run: {', '.join(file.name for file in earlier)}", file=sys.stderr)
+        names = ", ".join(file.name for file in earlier)
+        print(printable(f"left out, of an earlier run: {names}"), file=sys.stderr)
     found = [i for file in logs if file not in earlier for i in logs[file]]
     return sorted(found, key=lambda i: i.start)
 
@@ -237,28 +245,49 @@ def _seconds(i: Instruction) -> float:
 def _read_file(path: Path) -> list[Instruction]:
     """Returns the instructions of one rank; [] for a file that an earlier run with more ranks left."""
     header = _header_of(path)
-    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
-    lines = lines if lines[-1] else lines[:-1]
-    zero, found, running = float(header["time"]), [], {}
     first = path_of_rank(re.sub(r"\.rank\d+(?=\.|$)", "", str(path)), 0)
     if ".rank" in path.name and first.exists() and int(header["rank"]) >= _world_of(first):
         return []
-    for number, line in enumerate(lines[1:], 2):
-        match = _LINE.fullmatch(line)
-        if match is None:
-            if number == len(lines):  # cut off in the middle of a write
-                break
-            raise ValueError(f"{path}:{number} is no line of an instruction log: {line[:100]!r}")
-        i = running.pop(int(match["number"]), None)
-        if match["event"] == "START":
-            found.append(_started(match, zero))
-            running[found[-1].number] = found[-1]
-        elif i is not None:
-            i.outputs = tuple(v for _, v in _values(match["values"]) if isinstance(v, Operand))
-            i.duration, i.failed = float(match["last"].split()[0]) / 1e3, match["event"] == "FAILED"
-            # after its first line was written, so that it lies within the operation around it
-            i.start = zero + float(match["time"]) - i.duration
+    zero, found, running, damaged = float(header["time"]), [], {}, None
+    with open_regular(path) as file:
+        file.readline(_LONGEST)
+        for number, line in enumerate(iter(lambda: file.readline(_LONGEST), b""), 2):
+            if damaged is not None:  # a line in the middle; the last one may be cut off
+                raise damaged
+            try:
+                _add(_text_of(line), zero, found, running)
+            except ValueError as error:
+                damaged = ValueError(f"{path}:{number} is no line of an instruction log: {error}")
     return found
+
+
+def _add(line: str, zero: float, found: list[Instruction], running: dict[int, Instruction]) -> None:
+    """Adds the instruction that a line begins to those that were found, or ends one that runs.
+
+    Raises:
+        ValueError: it is no such line.
+    """
+    match = _LINE.fullmatch(line)
+    if match is None:
+        raise ValueError(repr(line[:100]))
+    if match["event"] == "START":
+        i = _started(match, zero)
+        running[i.number] = i
+        found.append(i)
+        return
+    outputs, duration = _values(match["values"]), _DURATION.fullmatch(match["last"])
+    if duration is None:
+        raise ValueError(f"the duration {match['last'][:100]!r}")
+    i = running.pop(int(match["number"]), None)
+    if i is not None:
+        i.outputs = tuple(v for _, v in outputs if isinstance(v, Operand))
+        i.duration, i.failed = float(duration[1]) / 1e3, match["event"] == "FAILED"
+        # after its first line was written, so that it lies within the operation around it
+        i.start = zero + float(match["time"]) - i.duration
+
+
+def _text_of(line: bytes) -> str:
+    return printable(line.decode(errors="replace").removesuffix("\n"))
 
 
 def _started(match: re.Match, zero: float) -> Instruction:
@@ -286,7 +315,10 @@ def _operand(text: str) -> Operand | None:
         return None
     number, dtype, sizes, device = match.groups()
     shape = tuple(map(int, filter(None, sizes.split(","))))
-    kind = dtypes.as_dtype(dtype)
+    try:
+        kind = dtypes.as_dtype(dtype)
+    except TypeError as error:
+        raise ValueError(str(error)) from None
     nbytes = kind.itemsize
     for size in shape:
         nbytes *= size
@@ -300,7 +332,7 @@ def world_size() -> int:
 
 
 def _world_of(path: Path) -> int:
-    found = re.search(r"world=(\d+)", _header_of(path)[0])
+    found = re.search(rf"world=({_COUNT})", _header_of(path)[0])
     return int(found[1]) if found else 1
 
 
@@ -310,8 +342,8 @@ def _time_of(path: Path) -> float:
 
 
 def _header_of(path: Path) -> re.Match:
-    with open(path, encoding="utf-8", errors="replace") as file:
-        header = _FACTS.fullmatch(file.readline().rstrip("\n"))
+    with open_regular(path) as file:
+        header = _FACTS.fullmatch(_text_of(file.readline(_LONGEST)))
     if header is None:
         raise ValueError(f"{path} is no instruction log: its first line isn't '{_HEADER}: rank=… time=…'")
     return header

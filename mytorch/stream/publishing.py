@@ -102,6 +102,8 @@ class PageSink(Sink):
 class Window(LogWriter):
     """The log of a window of a running program: it stops itself after some seconds or instructions."""
 
+    _kind = os.O_EXCL  # what another program has put there, as a link, is not written to
+
     def __init__(self, request: Request, page: Page):
         super().__init__(request.path)
         self.request, self.page, self.left = request, page, request.instructions or -1

@@ -156,6 +156,11 @@ def _refuse(word: str) -> float:
     raise ValueError(f"{word} is no number in JSON")
 
 
+def printable(text: str) -> str:
+    """Returns a text of unknown origin without control characters, which a terminal would obey."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
+
+
 def is_count(x: Any, minimum: int = 0) -> bool:
     """Returns whether `x` is an int of at least `minimum`; bools are none."""
     return isinstance(x, int) and not isinstance(x, bool) and x >= minimum
