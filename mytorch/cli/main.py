@@ -8,6 +8,8 @@ import select
 import signal
 import sys
 
+from ..utils.start import open_streams
+from ..version import __version__
 from . import compile, config, env, estimate_memory, launch, test, timeline, top, trace
 
 COMMANDS = {
@@ -22,7 +24,9 @@ def main(argv: list[str] | None = None) -> int:
     Returns the exit code: 1 without a command (it prints the help), 130 after Ctrl-C, 141 if the
     reader of what it prints has gone, as in `mytorchrun env | head -1`.
     """
+    open_streams()
     parser = argparse.ArgumentParser(prog="mytorchrun", description="Run and inspect mytorch.")
+    parser.add_argument("--version", action="version", version=f"mytorch {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for name, module in COMMANDS.items():
         module.add_arguments(commands.add_parser(name, help=module.HELP, description=module.HELP))

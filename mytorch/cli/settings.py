@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ CONFIG_VARIABLE = "MYTORCH_CONFIG"
 INSTALL = "pip install 'mytorch[launch]'"
 SOURCES = ("script", "command line", "environment", "file")
 DEFAULT = "default"
+_LONGEST_FILE, _DEEPEST = 100_000, 10  # bytes, lists in lists
 
 
 SettingValue: TypeAlias = bool | int | float | str | None
@@ -178,18 +180,28 @@ def _checked(field: Field, value: Any, source: str) -> SettingValue:
     if value is None:
         return None
     if field.type is float and type(value) is int:
-        value = float(value)
+        value = float(value) if abs(value) < 1e300 else math.inf
     if value is False and "no" in field.choices:  # YAML reads `no` without quotes as False
         value = "no"
     if type(value) is not field.type:
-        got = f"{value!r} of type {type(value).__name__}"
+        got = f"{_shown(value)} of type {type(value).__name__}"
         raise SettingsError(f"{source}: {field.name} is of type {field.type.__name__}, got {got}")
     if field.choices and value not in field.choices:
-        raise SettingsError(f"{source}: {field.name} is one of {', '.join(field.choices)}, got {value!r}")
+        allowed = ", ".join(field.choices)
+        raise SettingsError(f"{source}: {field.name} is one of {allowed}, got {_shown(value)}")
     if field.check is not None and not field.check[1](value):
-        got = f"{value:g}" if field.type is float else repr(value)
+        got = f"{value:g}" if field.type is float else _shown(value)
         raise SettingsError(f"{source}: {field.name} must be {field.check[0]}, got {got}")
     return value
+
+
+def _shown(value: object) -> str:
+    """Returns a value as text, of a file that may be damaged."""
+    try:
+        text = repr(value)
+    except ValueError:  # more digits than Python prints
+        return "a number that is too large"
+    return text if len(text) <= 200 else f"{text[:200]} …"
 
 
 def parse(field: Field, text: str, source: str) -> SettingValue:
@@ -231,26 +243,38 @@ def read(path: Path) -> dict[str, SettingValue]:
     """
     yaml = _yaml(f"to read {path}")
     try:
-        text = read_text(path)
+        text = read_text(path, _LONGEST_FILE)
+        _check_simple(yaml, text)
         found, nodes = yaml.safe_load(text), yaml.compose(text)
     except (OSError, ValueError) as error:
         raise SettingsError(f"can't read {path}: {error}") from error
     except (yaml.YAMLError, RecursionError) as error:
-        raise SettingsError(f"{path} is no YAML: {error}") from error
+        raise SettingsError(f"{path} is no YAML of settings: {error}") from error
     if found is None:
         return {}
     if not isinstance(found, dict):
-        raise SettingsError(f"{path}: expected lines of the form `name: value`, got {found!r}")
-    names = [key.value for key, _ in nodes.value]
-    for name in names:
-        if names.count(name) > 1:  # YAML would use the last
-            raise SettingsError(f"{path}: {name} is set {names.count(name)} times")
+        raise SettingsError(f"{path}: expected lines of the form `name: value`, got {_shown(found)}")
+    for name, count in Counter(key.value for key, _ in nodes.value).items():
+        if count > 1:  # YAML would use the last
+            raise SettingsError(f"{path}: {_shown(name)[1:-1]} is set {count} times")
     for key, value in found.items():
         if key not in BY_NAME:
             raise SettingsError(
-                f"{path}: unknown key {key!r} (value {value!r}); the settings are {', '.join(BY_NAME)}"
+                f"{path}: unknown key {_shown(key)} (value {_shown(value)}); the settings are "
+                f"{', '.join(BY_NAME)}"
             )
     return {key: _checked(BY_NAME[key], value, str(path)) for key, value in found.items()}
+
+
+def _check_simple(yaml: ModuleType, text: str) -> None:
+    """Raises YAMLError for what settings don't need, which makes a small file take minutes or gigabytes."""
+    depth = 0
+    for event in yaml.parse(text):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _DEEPEST:
+            raise yaml.YAMLError("lists are nested too deeply")
+        if isinstance(event, yaml.AliasEvent):
+            raise yaml.YAMLError(f"settings have no aliases, got *{event.anchor[:100]}")
 
 
 def write(path: Path, values: Mapping[str, SettingValue]) -> None:

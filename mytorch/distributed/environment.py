@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -83,7 +84,10 @@ def seconds(timeout: Timeout = None) -> float:
     """
     if timeout is None:
         timeout = os.environ.get(TIMEOUT_VARIABLE) or TIMEOUT
-    value = timeout.total_seconds() if isinstance(timeout, timedelta) else float(timeout)
+    try:
+        value = timeout.total_seconds() if isinstance(timeout, timedelta) else float(timeout)
+    except ValueError:
+        value = math.nan
     if not value > 0:
         raise ValueError(f"a timeout is a positive number of seconds, got {timeout!r}")
     return value

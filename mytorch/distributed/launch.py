@@ -8,15 +8,22 @@ all end, no process is left, and the end of stderr shows the root cause.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 
 from ..backends.device import device_count
+from ..utils.start import open_streams
 from . import launcher_command
-from .environment import TIMEOUT
-from .job import run_job
-from .launcher_command import LaunchError
+from .environment import TIMEOUT, TIMEOUT_VARIABLE, seconds
+from .exit_watch import EXIT_VARIABLE
+from .job import START_VARIABLE, run_job
+from .launcher_command import LaunchError, check_hostfile
 from .node_agent import join_job
+from .rendezvous import JOIN_VARIABLE
+
+_MOST_NODES, _MOST_RANKS = 65_536, 4096  # machines; processes on one of them
+_SECONDS = (TIMEOUT_VARIABLE, START_VARIABLE, EXIT_VARIABLE, JOIN_VARIABLE)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,21 +66,39 @@ def run(options: argparse.Namespace) -> int:
     Raises:
         LaunchError: it can't be started: the script, MPI, or GPUs are missing, or options don't fit.
     """
-    if not options.module and not os.path.isfile(options.script):
-        raise LaunchError(f"no such script: {options.script}")
-    if options.timeout is not None and not options.timeout > 0:
-        raise LaunchError(f"--timeout is a positive number of seconds, got {options.timeout:g}")
-    if options.max_restarts < 0:
-        raise LaunchError(f"--max_restarts can't be negative, got {options.max_restarts}")
-    if not 0 <= options.node_rank < options.nnodes:
-        raise LaunchError(f"--node_rank {options.node_rank} is not in 0 … {options.nnodes - 1}")
+    _check(options)
     if launcher_command.is_launched_per_node(options):
         launcher_command.check_launched_per_node(options)
     elif options.node_rank:
         raise LaunchError(
             f"this is machine {options.node_rank}: launch only on machine 0, which starts the ranks of all"
         )
-    return (join_job if options.node_rank else run_job)(options, *count_ranks(options))
+    check_hostfile(options)
+    ranks, local_ranks = count_ranks(options)
+    if local_ranks > _MOST_RANKS:
+        raise LaunchError(f"{local_ranks} processes on each machine are too many: at most {_MOST_RANKS}")
+    return (join_job if options.node_rank else run_job)(options, ranks, local_ranks)
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Raises LaunchError for options, or variables of the environment, that are out of range."""
+    if not options.module and not os.path.isfile(options.script) or not options.script:
+        raise LaunchError(f"no such script: {options.script}")
+    if options.timeout is not None and not 0 < options.timeout < math.inf:
+        raise LaunchError(f"--timeout is a positive number of seconds, got {options.timeout:g}")
+    for name in _SECONDS:
+        try:
+            seconds(os.environ.get(name) or None)
+        except ValueError as error:
+            raise LaunchError(f"environment variable {name}: {error}") from None
+    if options.max_restarts < 0:
+        raise LaunchError(f"--max_restarts can't be negative, got {options.max_restarts}")
+    if options.nnodes > _MOST_NODES:
+        raise LaunchError(f"--nnodes {options.nnodes} is too much: at most {_MOST_NODES} machines")
+    if not 0 <= options.node_rank < options.nnodes:
+        raise LaunchError(f"--node_rank {options.node_rank} is not in 0 … {options.nnodes - 1}")
+    if not 0 < options.master_port < 65536:
+        raise LaunchError(f"--master_port is a port, 1 to 65535, got {options.master_port}")
 
 
 def count_ranks(options: argparse.Namespace) -> tuple[int, int]:
@@ -100,6 +125,7 @@ def count_ranks(options: argparse.Namespace) -> tuple[int, int]:
 
 def main(argv: list[str] | None = None) -> int:
     """`python -m mytorch.distributed.launch`."""
+    open_streams()
     parser = argparse.ArgumentParser(prog="mytorch.distributed.launch", description=__doc__.split("\n\n")[0])
     add_arguments(parser)
     try:

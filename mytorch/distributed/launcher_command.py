@@ -11,6 +11,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
+from ..utils.reading import open_regular
 from ..utils.start import python
 from . import remote_shell
 from .environment import RUN_FOLDER_VARIABLE, TIMEOUT_VARIABLE, is_available
@@ -100,11 +101,22 @@ def check_launched_per_node(options: argparse.Namespace) -> None:
         raise LaunchError(f"without a --hostfile several machines need Open MPI, not {find_mpiexec()}")
 
 
+def check_hostfile(options: argparse.Namespace) -> None:
+    """Raises LaunchError for a hostfile that can't be read."""
+    if options.hostfile is None:
+        return
+    try:
+        with open_regular(options.hostfile):
+            pass
+    except FileNotFoundError:
+        raise LaunchError(f"the hostfile {options.hostfile} doesn't exist") from None
+    except OSError as error:
+        raise LaunchError(f"the hostfile {options.hostfile} can't be read: {error}") from None
+
+
 def _mpiexec(
     options: argparse.Namespace, ranks: int, environment: dict[str, str], hostfile: Path | None
 ) -> list[str]:
-    if options.hostfile and not os.path.isfile(options.hostfile):
-        raise LaunchError(f"the hostfile {options.hostfile} doesn't exist")
     mpiexec = find_mpiexec()
     if not is_open_mpi(mpiexec):  # MPICH
         listed = ["-f", options.hostfile] if options.hostfile else []

@@ -47,17 +47,17 @@ def open_regular(path: str | os.PathLike) -> BinaryIO:
     return open(path, "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0)))
 
 
-def read_text(path: str | os.PathLike) -> str:
+def read_text(path: str | os.PathLike, limit: int = MAX_BYTES) -> str:
     """Returns the text of a small UTF-8 file.
 
     Raises:
         OSError: see `check_regular`.
-        ValueError: it is larger than MAX_BYTES, or not UTF-8.
+        ValueError: it is larger than `limit`, or not UTF-8.
     """
     with open_regular(path) as file:
-        raw = file.read(MAX_BYTES + 1)
-    if len(raw) > MAX_BYTES:
-        raise ValueError(f"{path} is larger than {MAX_BYTES:,} bytes")
+        raw = file.read(limit + 1)
+    if len(raw) > limit:
+        raise ValueError(f"{path} is larger than {limit:,} bytes")
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:

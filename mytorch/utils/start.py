@@ -23,6 +23,19 @@ def has_safe_path() -> bool:
     return getattr(sys.flags, "safe_path", False)  # since Python 3.11
 
 
+def open_streams() -> None:
+    """Opens those of the standard streams that are closed, as by `command >&-`, to write to and read nothing.
+
+    Else the next file or pipe of this process would have their number.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            stream = open(os.devnull, "w" if number else "r")  # noqa: SIM115 - as long as this process
+            if stream.fileno() == number:
+                os.set_inheritable(number, True)
+            setattr(sys, name, stream)
+
+
 def _begin() -> None:
     if not has_safe_path():
         del sys.path[0]  # the folder of this file

@@ -7,8 +7,10 @@ import sys
 
 import pytest
 
+import mytorch
 from mytorch.cli import main
 from mytorch.cli.main import COMMANDS
+from tests.distributed.launched import surroundings
 
 OPTIONS = {
     "config": ["--config_file", "--default", "--show", "--num_processes", "--mixed_precision", "--log_wandb"],
@@ -81,6 +83,36 @@ def test_a_reader_that_has_gone_is_no_error(unbuffered, monkeypatch):
     done = subprocess.run(command, stdout=theirs, stderr=subprocess.PIPE, text=True, timeout=120)
     os.close(theirs)
     assert (done.returncode, done.stderr) == (141, "")
+
+
+CLOSED = """
+import os, sys
+for number in map(int, sys.argv.pop(1).split(",")):
+    os.close(number)
+os.execv(sys.executable, [sys.executable, "-m", "mytorch.cli", *sys.argv[1:]])
+"""
+
+
+@pytest.mark.parametrize("numbers, command, code", [
+    ("1", ["--version"], 0), ("1", ["env"], 0), ("0,1,2", ["env", "--json"], 0),
+    ("1", ["launch", "--cpu", "-n", "1", "script.py"], 0), ("2", ["launch", "no.py"], 2),
+    ("0,1", ["launch", "--cpu", "-n", "1", "script.py"], 0),
+    ("0", ["config", "--config_file", "c.yaml"], 2), ("1", ["top", "--once"], None),
+])  # fmt: skip
+def test_a_stream_that_is_closed_is_no_error(numbers, command, code, tmp_path):
+    """As by `mytorchrun … >&-`: what is written goes nowhere, and into no file that has its number now."""
+    (tmp_path / "script.py").write_text("import sys; print(1); sys.exit(sys.stdout is None)")
+    done = subprocess.run(
+        [sys.executable, "-c", CLOSED, numbers, *command], cwd=tmp_path, env=surroundings(),
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert code in (None, done.returncode) and "Traceback" not in done.stderr, done.stderr
+
+
+def test_the_version(capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["--version"])
+    assert end.value.code == 0 and capsys.readouterr().out == f"mytorch {mytorch.__version__}\n"
 
 
 @pytest.mark.parametrize("name", WRONG)

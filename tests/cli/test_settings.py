@@ -218,3 +218,34 @@ def test_launch_starts_from_the_file(tmp_path):
     code, out, err = launch("--timeout", "9", "--config", path, script, PYTHONPATH=paths)
     assert code == 0, err
     assert out.strip() == "2 fp16 4 9.0"
+
+
+def levels(count):
+    """A file in which each line has the one before ten times."""
+    lines = ["a: &a0 x"] + [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, count)]
+    return "\n".join(lines) + "\n"
+
+
+STRANGE = {  # what is in the file: what is said
+    "aliases": (levels(10), "settings have no aliases, got *a0"),
+    "one alias": ("nnodes: &a 2\nnum_processes: *a\n", "settings have no aliases, got *a"),
+    "merged": ("x: &a {nnodes: 2}\n<<: *a\n", "settings have no aliases, got *a"),
+    "deep": ("[" * 50_000, "lists are nested too deeply"),
+    "many keys": ("".join(f"k{n}: 1\n" for n in range(9000)), "unknown key 'k0'"),
+    "a long key": (f"? {'k' * 90_000}\n: 1\n", "unknown key 'kkk"),
+    "a long value": (f"nnodes: {'k' * 90_000}\n", "nnodes is of type int, got 'kkk"),
+    "large": (" " * 200_000, "is larger than 100,000 bytes"),
+    "digits": (f"nnodes: {'9' * 5000}\n", "settings.yaml"),
+    "hex": (f"nnodes: 0x{'f' * 90_000}\nnum_processes: 1.5\n", "num_processes is of type int, got 1.5"),
+    "hex, negative": (f"node_rank: -0x{'f' * 90_000}\n", "got a number that is too large"),
+    "hex of seconds": (f"timeout: 0x{'f' * 90_000}\n", "timeout must be a positive number of seconds, got"),
+}
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_a_strange_file_is_an_error_of_one_line(name, tmp_path, capsys):
+    text, message = STRANGE[name]
+    path = written(tmp_path, text)
+    assert main(["launch", "--config", str(path), "x.py"]) == 2
+    error = capsys.readouterr().err
+    assert message in error and str(path) in error and len(error) < 2000

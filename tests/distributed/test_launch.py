@@ -244,6 +244,14 @@ WRONG = {
     "not machine 0": (
         ["--nnodes", "2", "--node_rank", "1", "--hostfile", "x", PROGRAM], "machine 0, which starts"),
     "hostfile": (["-n", "2", "--hostfile", "no_such_file", PROGRAM], "hostfile no_such_file doesn't exist"),
+    "hostfile of one": (["--hostfile", "no_such_file", PROGRAM], "hostfile no_such_file doesn't exist"),
+    "hostfile, a folder": (["--hostfile", "/", PROGRAM], "the hostfile / can't be read: "),
+    "too many ranks": (["-n", "999999999999", PROGRAM], "999999999999 processes on each machine are too"),
+    "too many on each": (["--num_gpus", "999999999999", PROGRAM], "999999999999 processes on each"),
+    "too many machines": (
+        ["--nnodes", "999999999999", "--master_addr", "127.0.0.2", PROGRAM], "at most 65536 machines"),
+    "port": (["--master_port", "99999999", PROGRAM], "a port, 1 to 65535, got 99999999"),
+    "no module": (["-m", ""], "no such script: "),
 }  # fmt: skip
 
 
@@ -257,6 +265,21 @@ def here(tmp_path, monkeypatch):
             del os.environ[name]
         os.environ["MYTORCH_COMPILE"] = "wait"
         yield
+
+
+@pytest.mark.parametrize("name", ["DIST", "START", "EXIT", "JOIN"])
+@pytest.mark.parametrize("value", ["abc", "-1", "nan"])
+def test_a_time_in_the_environment_that_is_none(name, value, here, capfd):
+    variable = f"MYTORCH_{name}_TIMEOUT"
+    with mock.patch.dict(os.environ, {variable: value}):
+        assert launch.main(["--cpu", "-n", "2", str(PROGRAM)]) == 2
+    assert f"environment variable {variable}: a timeout is a positive number" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("port", ["0", "-5", "65536"])
+def test_a_port_that_is_none(port, here, capfd):
+    assert launch.main(["--cpu", "--master_port", port, str(PROGRAM)]) == 2
+    assert f"a port, 1 to 65535, got {port}" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("name", WRONG)

@@ -12,6 +12,7 @@ import pytest
 
 import mytorch
 from mytorch import nn
+from mytorch.cli import main
 from mytorch.core.grad_mode import _state
 from mytorch.profiler import record_function
 from mytorch.stream import start, stop
@@ -98,6 +99,62 @@ def test_a_line_that_was_cut_off_is_left_out_and_a_strange_one_is_an_error(logge
         read_log(logged)
     with pytest.raises(FileNotFoundError, match="no other.rank0.log of its ranks"):
         read_log(logged.with_name("other.log"))
+
+
+@pytest.mark.parametrize(
+    "right, wrong",
+    [
+        (":float32[", ":cloat32["), (":float32[", ":O["), (":float32[", ":datetime64["), ("[  0.", "[  0.0."),
+        ("rank 0 ", f"rank {'9' * 5000} "), ("#1 ", f"#{'9' * 5000} "),
+        (" ms\n", "\n"), (" ms\n", " | ms\n"), (" ms\n", "x ms\n"),
+    ],
+)  # fmt: skip
+def test_every_field_that_is_damaged_is_an_error_of_its_line(logged, right, wrong):
+    text = logged.read_text()
+    changed = text.replace(right, wrong, 1)
+    number = next(n for n, line in enumerate(changed.split("\n"), 1) if line not in text.split("\n"))
+    logged.write_text(changed)
+    with pytest.raises(ValueError, match=f"ops.log:{number} is no line of an instruction log"):
+        read_log(logged)
+
+
+def test_a_line_without_end_is_an_error(logged):
+    """As of a sparse file: it isn't read into memory."""
+    with open(logged, "ab") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(ValueError, match="is no line of an instruction log"):
+        read_log(logged)
+    sparse = logged.with_name("sparse.log")
+    sparse.touch()
+    os.truncate(sparse, 1 << 40)
+    with pytest.raises(ValueError, match="is no instruction log"):
+        read_log(sparse)
+
+
+def test_what_is_no_file_is_not_opened(logged, capsys):
+    fifo = logged.with_name("fifo.log")
+    os.mkfifo(fifo)
+    os.mkfifo(logged.with_name("other.rank0.log"))
+    for path, what in ((fifo, "a FIFO"), ("/dev/zero", "a device"), (logged.parent, "a folder"),
+                       (logged.with_name("other.log"), "a FIFO")):  # fmt: skip
+        with pytest.raises(OSError, match=f"it is {what}"):
+            read_log(path)
+        assert main(["timeline", str(path)]) == 2
+        assert f"it is {what}" in capsys.readouterr().err
+
+
+def test_no_text_of_a_log_commands_the_terminal(logged, capsys):
+    lines = logged.read_text().splitlines(keepends=True)
+    lines = [line.replace("linear", "\x1b[2Jlinear\u202e") for line in lines if "END" not in line]
+    logged.write_text("".join(lines))
+    odd = logged.with_name("ops.rank1\x1b[2J.log")
+    odd.write_text(lines[0].replace("time=", "time=1.0 time="))
+    assert main(["timeline", str(logged), "--output", str(logged.with_suffix(".json"))]) == 0
+    out = capsys.readouterr().out
+    assert "?[2Jlinear? in Linear never ended" in out and all(map(str.isprintable, out.splitlines()))
+    odd.write_text("none")
+    assert main(["timeline", str(logged)]) == 2
+    assert all(map(str.isprintable, capsys.readouterr().err.splitlines()))
 
 
 def test_any_name_of_a_block_and_any_text_are_read_back(tmp_path):
