@@ -21,6 +21,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 
+from ..utils.reading import printable
 from .node_connection import ConnectionLost, Message, NodeConnection
 
 SECRET_VARIABLE = "MYTORCH_JOB_SECRET"
@@ -153,8 +154,8 @@ class Reception:
 
 
 def print_message(text: str) -> None:
-    """Prints a message of this launcher."""
-    print(f"mytorchrun: {text}", file=sys.stderr, flush=True)
+    """Prints a message of this launcher, which may quote whoever reaches its port."""
+    print(f"mytorchrun: {printable(text)}", file=sys.stderr, flush=True)
 
 
 def _listen(port: int) -> socket.socket:

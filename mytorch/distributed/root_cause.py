@@ -9,6 +9,7 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..utils.reading import printable
 from . import flight_recorder
 from .error_report import KINDS, ErrorReport, machine_report
 
@@ -84,8 +85,8 @@ def _order(report: ErrorReport) -> tuple[int, bool, float]:
 
 
 def framed(text: str) -> str:
-    """Returns the root cause in a frame, for stderr."""
-    lines = text.splitlines()
+    """Returns the root cause in a frame, for stderr; another machine may have sent it."""
+    lines = [printable(line.expandtabs(4)) for line in text.splitlines()]
     return "\n".join(["", "=== mytorchrun: root cause ===", *lines, "=== end of root cause ==="])
 
 

@@ -14,16 +14,17 @@ import warnings
 from functools import cache
 from pathlib import Path
 
+from tests.campaigns import doors
 from tests.campaigns.launchers import readers
 from tests.campaigns.mutations import damaged, restructured
-from tests.campaigns.readers import READERS, Reader, a_line
+from tests.campaigns.readers import READERS, Reader, a_line, whole
 
 DEADLINE = 120  # seconds
 TRIES = 300
 MEMORY = 1 << 30  # bytes more than there are: for files of some kilobytes
 KNOWN = {}
 
-READERS = {**READERS, **readers(Reader, a_line)}
+READERS = {**READERS, **readers(Reader, a_line), **doors.readers(Reader, whole)}
 
 
 def draw(random):
@@ -61,14 +62,24 @@ def check(folder, name, seed):
     for path, content in files.items():
         (folder / path).parent.mkdir(exist_ok=True)
         (folder / path).write_bytes(content)
+    errors = reader.errors
+    if reader.is_named and draw.random() < 0.05:
+        errors = (*errors, OSError)
+        swap(draw, folder / chosen)
     try:
         reader.read(folder)
-    except reader.errors as error:
+    except errors as error:
         text = str(error)
         if not isinstance(error, reader.nameless) and chosen.name not in text and str(folder) not in text:
             raise AssertionError(f"{where(error)}\n(names no file) {shown(chosen, data)}") from error
     except BaseException as error:
         raise AssertionError(f"{where(error)}\n{shown(chosen, data)}") from error
+
+
+def swap(draw, path):
+    """Puts something else in the place of a file: reading it would wait forever, or never end."""
+    path.unlink()
+    draw.choice([os.mkfifo, os.mkdir, lambda path: path.symlink_to("/dev/zero")])(path)
 
 
 def where(error):

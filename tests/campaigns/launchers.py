@@ -94,8 +94,9 @@ def after_error_line(random, data, change):
 
 def readers(Reader, a_line):
     lost = (LaunchError, ConnectionLost)
+    sent = {"is_named": False}
     return {
-        "to machine 0": Reader(make_for_machine_0, read_as_machine_0, (), (a_line,)),
-        "to machine k": Reader(make_for_machine_k, read_as_machine_k, lost, (a_line,), nameless=lost),
-        "error line": Reader(make_error_line, read_output, (), (after_error_line,)),
+        "to machine 0": Reader(make_for_machine_0, read_as_machine_0, (), (a_line,), **sent),
+        "to machine k": Reader(make_for_machine_k, read_as_machine_k, lost, (a_line,), nameless=lost, **sent),
+        "error line": Reader(make_error_line, read_output, (), (after_error_line,), **sent),
     }

@@ -74,6 +74,7 @@ class Reader:
         edits: where JSON is in a file.
         suffixes: of the files that are damaged.
         nameless: errors that needn't name the file: it has been read, and doesn't fit.
+        is_named: users name the file, which may be a FIFO, a folder or a device; that is an OSError.
     """
 
     make: Callable[[Path], None]
@@ -82,6 +83,7 @@ class Reader:
     edits: tuple = (whole,)
     suffixes: tuple = ("",)
     nameless: tuple = ()
+    is_named: bool = True
 
 
 def everything():
@@ -231,5 +233,5 @@ READERS = {
     "tokens": Reader(make_tokens, read_tokens, edits=()),
     "inference_gpt2.py": Reader(make_model, generate, (ValueError, RuntimeError, SystemExit, MemoryError),
                                 nameless=(RuntimeError, SystemExit, MemoryError), suffixes=(".json",)),
-    "flight recorder": Reader(make_flight, read_flight, (), edits=()),
+    "flight recorder": Reader(make_flight, read_flight, (), edits=(), is_named=False),
 }  # fmt: skip
