@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import select
 import signal
@@ -21,8 +22,8 @@ COMMANDS = {
 def main(argv: list[str] | None = None) -> int:
     """Runs a command.
 
-    Returns the exit code: 1 without a command (it prints the help), 130 after Ctrl-C, 141 if the
-    reader of what it prints has gone, as in `mytorchrun env | head -1`.
+    Returns the exit code: 1 without a command (it prints the help) or if the disk is full, 130 after Ctrl-C,
+    141 if the reader of what it prints has gone, as in `mytorchrun env | head -1`.
     """
     open_streams()
     parser = argparse.ArgumentParser(prog="mytorchrun", description="Run and inspect mytorch.")
@@ -43,19 +44,28 @@ def main(argv: list[str] | None = None) -> int:
     except BrokenPipeError:
         if not _reader_has_gone():
             raise
+        _discard_output()
         return 128 + signal.SIGPIPE
+    except OSError as error:
+        if error.errno != errno.ENOSPC or error.filename is not None:
+            raise
+        _discard_output()
+        print(f"mytorchrun {options.command}: the output can't be written: {error.strerror}", file=sys.stderr)
+        return 1
 
 
 def _reader_has_gone() -> bool:
-    """Returns whether the reader of the standard output has gone; what is left then goes nowhere."""
+    """Returns whether the reader of the standard output has gone."""
     poll = select.poll()
     poll.register(sys.stdout, select.POLLOUT)
-    is_gone = any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
-    if is_gone:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())  # else Python's own flush at the exit fails, too
-        os.close(nowhere)
-    return is_gone
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
+
+
+def _discard_output() -> None:
+    """Lets what is left of the output go nowhere: else Python's own flush at the exit fails, too."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 if __name__ == "__main__":

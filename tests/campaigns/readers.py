@@ -223,7 +223,7 @@ READERS = {
     "load": Reader(lambda folder: mytorch.save(everything(), folder / "x.bin"), load_twice, **IN_PARTS),
     "load, of others": Reader(of_others, load_twice, **IN_PARTS),
     "checkpoint": Reader(save_state, read_checkpoint, (CheckpointError,), (whole,)),
-    "load_state": Reader(save_state, load_parts, REFUSED, nameless=REFUSED, **IN_PARTS),
+    "load_state": Reader(save_state, load_parts, REFUSED, nameless=REFUSED, is_named=False, **IN_PARTS),
     "tokenizer": Reader(save_tokenizer, read_tokenizer),
     "subword tokenizer": Reader(save_subword_tokenizer, read_subword_tokenizer),
     "size_of_vocabulary": Reader(save_tokenizer, size_of_vocabulary),

@@ -109,6 +109,17 @@ def test_a_stream_that_is_closed_is_no_error(numbers, command, code, tmp_path):
     assert code in (None, done.returncode) and "Traceback" not in done.stderr, done.stderr
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
+def test_a_full_disk_is_a_line(tmp_path):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "mytorch.cli", "env"], cwd=tmp_path, env=surroundings(), stdout=full,
+            stderr=subprocess.PIPE, text=True, timeout=120,
+        )  # fmt: skip
+    assert "the output can't be written" in done.stderr
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+
+
 def test_the_version(capsys):
     with pytest.raises(SystemExit) as end:
         main(["--version"])
