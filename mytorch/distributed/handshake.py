@@ -154,7 +154,7 @@ class Reception:
 
 
 def print_message(text: str) -> None:
-    """Prints a message of this launcher, which may quote whoever reaches its port."""
+    """Prints a message of this launcher; it may quote any program that reaches the port."""
     print(f"mytorchrun: {printable(text)}", file=sys.stderr, flush=True)
 
 

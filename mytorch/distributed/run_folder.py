@@ -46,7 +46,7 @@ def _new_folder(base: Path | None, locked: contextlib.ExitStack) -> Path:
             locked.callback(os.close, _lock(path))
         except (BlockingIOError, FileNotFoundError):
             continue  # another launcher was faster, and removes it
-        except (ImportError, OSError):  # a system without locks, where nobody removes what has none
+        except (ImportError, OSError):  # a system without locks, where no launcher removes what has none
             pass
         return path
 
