@@ -22,7 +22,7 @@ from .launcher_command import LaunchError, check_hostfile
 from .node_agent import join_job
 from .rendezvous import JOIN_VARIABLE
 
-_MOST_NODES, _MOST_RANKS = 65_536, 4096  # machines; processes on one of them
+_MOST_NODES, _MOST_RANKS = 10_000, 4096  # machines; processes on one of them
 _SECONDS = (TIMEOUT_VARIABLE, START_VARIABLE, EXIT_VARIABLE, JOIN_VARIABLE)
 
 

@@ -74,7 +74,7 @@ def remove_stale_folders(base: Path) -> None:
     """Removes the folders of launchers of this user that were killed."""
     for path in base.glob(f"{_PREFIX}*"):
         with contextlib.suppress(ImportError, OSError):
-            if path.lstat().st_uid == os.getuid():
+            if path.lstat().st_uid == os.geteuid():
                 descriptor = _lock(path)
                 shutil.rmtree(path, ignore_errors=True)
                 os.close(descriptor)

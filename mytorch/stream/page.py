@@ -240,7 +240,7 @@ def _opened(path: Path, flags: int) -> Iterator[int]:
 
 
 def _check(facts: os.stat_result) -> None:
-    if facts.st_uid != os.getuid():
+    if facts.st_uid != os.geteuid():
         raise ValueError("it is another user's")
     if not stat.S_ISREG(facts.st_mode):
         raise ValueError("it is no regular file")

@@ -249,7 +249,7 @@ WRONG = {
     "too many ranks": (["-n", "999999999999", PROGRAM], "999999999999 processes on each machine are too"),
     "too many on each": (["--num_gpus", "999999999999", PROGRAM], "999999999999 processes on each"),
     "too many machines": (
-        ["--nnodes", "999999999999", "--master_addr", "127.0.0.2", PROGRAM], "at most 65536 machines"),
+        ["--nnodes", "999999999999", "--master_addr", "127.0.0.2", PROGRAM], "at most 10000 machines"),
     "port": (["--master_port", "99999999", PROGRAM], "a port, 1 to 65535, got 99999999"),
     "no module": (["-m", ""], "no such script: "),
 }  # fmt: skip
