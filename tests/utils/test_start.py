@@ -126,7 +126,7 @@ time.sleep(600)
 
 
 def test_the_worker_that_compiles_ends_with_a_killed_program():
-    """Also while something else keeps the pipe open, and whatever the worker waits for."""
+    """Also while another process keeps the pipe open."""
     program = subprocess.Popen(
         [sys.executable, "-c", PROGRAM], env=surroundings(), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         text=True,
