@@ -211,7 +211,25 @@ print(gradcheck(norm_rows, (x, w, b)))
 # %% [markdown]
 # ## What a mistake looks like
 #
-# The most common one: to forget that the variance also depends on $x$. Then the last term is missing.
+# A transpose too many is found by its shape, even if the gradient has as many numbers as its input:
+
+
+# %%
+@op
+def product(x, w):
+    return x @ w, (lambda g: g @ w.T, lambda g: g.T @ x)  # the second one should be x.T @ g
+
+
+try:
+    product(mytorch.ones(2, 3), mytorch.ones(3, 4, requires_grad=True)).sum().backward()
+except RuntimeError as error:
+    print(error)
+else:
+    raise AssertionError("the shape of the gradient should have been noticed")
+
+# %% [markdown]
+# The most common mistake has the right shape: to forget that the variance also depends on $x$. Then the last
+# term is missing.
 
 
 # %%

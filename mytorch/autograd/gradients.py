@@ -209,6 +209,8 @@ def _root(x: Tensor, gradient: object) -> tuple[Node, RawArray]:
     if gradient.shape != raw.shape:
         shape = gradient.shape
         raise RuntimeError(f"mismatch in shape: the gradient has shape {shape}, the tensor {raw.shape}")
+    if gradient.dtype.kind == "c" and raw.dtype.kind != "c":
+        raise RuntimeError(f"the gradient is {gradient.dtype}, the tensor {raw.dtype}, which is real")
     if device_of(gradient) is not node.device:
         raise RuntimeError(f"the gradient is on {device_of(gradient)}, the tensor on {node.device}")
     with on(node.device):

@@ -34,6 +34,7 @@ from ..core.graph import (
 )
 from ..core.op import as_raw, common_dtype
 from ..core.tensor import Tensor, from_raw, raw_of
+from ..core.unbroadcast import require_reducible
 from ..core.upcast import call_upcast
 from ..ops.reduce import sum as total
 from ..ops.shape import reshape
@@ -81,9 +82,9 @@ class Recomputation:
             return
         with enable_grad():
             parts = (None,) * len(node.parents) if grad is None else self._call_vjp(node, grad, needed)
-            for parent, part in zip(node.parents, parts, strict=False):
+            for i, (parent, part) in enumerate(zip(node.parents, parts, strict=False)):
                 if parent is not None and (needed is None or parent in needed):
-                    yield parent, None if part is None else match(part, parent), False
+                    yield parent, None if part is None else match(part, parent, node, i), False
 
     def _call_vjp(self, node: Node, grad: Any, needed: set[Node] | None) -> tuple:
         _recover(node)
@@ -188,7 +189,7 @@ def _through(reference: Callable, args: list, node: Node, grad: Tensor) -> tuple
     inputs = [entrance(a) if p is not None else a for a, p in zip(args, node.parents, strict=True)]
     out = reference(*inputs)
     pairs = [(out[i], g) for i, g in grad.items()] if isinstance(grad, OutputGrads) else [(_first(out), grad)]
-    roots = [(y.node, match(g, y.node)) for y, g in pairs if y.node is not None]
+    roots = [(y.node, match(g, y.node, node, 0)) for y, g in pairs if y.node is not None]
     nodes = [x._node if p is not None else None for x, p in zip(inputs, node.parents, strict=True)]
     accumulator = GradCollector({n for n in nodes if n is not None})
     if roots:
@@ -211,12 +212,13 @@ def entrance(x: Tensor) -> Tensor:
     return out
 
 
-def match(part: object, node: Node) -> Tensor:
+def match(part: object, node: Node, consumer: Node, i: int) -> Tensor:
     """Returns `part` as a Tensor in the shape, dtype and device of the node's output: see `unbroadcast`."""
     if node.shape is None:
         return part
     part = part if isinstance(part, Tensor) else from_raw(as_raw(part))
     if part.data.shape != node.shape:
+        require_reducible(part.data.shape, node, consumer, i)
         extra = part.ndim - len(node.shape)
         stretched = (i for i, n in enumerate(node.shape, extra) if n == 1 and part.data.shape[i] != 1)
         part = reshape(total(part, (*range(extra), *stretched), True), node.shape)

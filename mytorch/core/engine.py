@@ -113,7 +113,7 @@ def raw_input_grads(
     call = call_vjp if (stream := _state.stream) is None else stream.call_vjp
     grads = list(call(node, grad, needed))
     grads.reverse()
-    result = []
+    result, count = [], len(grads)
     for parent in node.parents:
         part = grads.pop() if grads else None  # now the list holds it no more
         if parent is not None and (needed is None or parent in needed):
@@ -124,7 +124,7 @@ def raw_input_grads(
                 type(part) is np.ndarray and parent.device is CPU
                 and part.shape == parent.shape and part.dtype == parent.dtype
             ):  # fmt: skip
-                part = match(part, parent)
+                part = match(part, parent, node, count - len(grads) - 1)
             owned = type(part) is np.ndarray and is_owned(part)
             result.append((parent, part, owned))
     return result

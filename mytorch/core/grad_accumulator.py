@@ -119,7 +119,8 @@ class GradAccumulator:
             tensor._grad = wrap(grad)
         if tensor._post_hooks:
             for hook in list(tensor._post_hooks.values()):
-                hook(tensor)
+                if hook(tensor) is not None:
+                    raise RuntimeError("Tensor post accumulate grad hooks should return None.")
 
     def destination(self, node: Node) -> tuple[RawArray | None, int]:
         """The memory that `.grad` will have, or None, and the beta to compute into it: 1 if it holds one."""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
+
+from ..backends.device import RawArray, device_of, is_raw
 
 
 class RemovableHandle:
@@ -23,3 +26,24 @@ class RemovableHandle:
 
     def __exit__(self, *exception):
         self.remove()
+
+
+def require_same(changed: Any, grad: RawArray, hook: Callable) -> RawArray:
+    """Returns the raw array of what a hook returns in place of a gradient, which has to be like it.
+
+    Raises:
+        RuntimeError: the shape, the dtype or the device is another one; PyTorch's messages.
+        TypeError: it is no tensor.
+    """
+    name = getattr(hook, "__name__", type(hook).__name__)
+    raw = getattr(changed, "_data", changed)  # a Tensor's Array
+    raw = getattr(raw, "_array", raw)
+    if not is_raw(raw):
+        raise TypeError(f"hook '{name}' must return a Tensor or None, got {type(changed).__name__}")
+    if raw.shape != grad.shape:
+        shapes = f"was {list(grad.shape)}, got {list(raw.shape)}"
+        raise RuntimeError(f"hook '{name}' has changed the size of value ({shapes})")
+    if raw.dtype != grad.dtype or device_of(raw) is not device_of(grad):
+        types = ", got ".join([f"{x.dtype} on {device_of(x)}" for x in (grad, raw)])
+        raise RuntimeError(f"hook '{name}' has changed the type of value (was {types})")
+    return raw

@@ -28,7 +28,7 @@ from ..backends.dtypes import DTypeLike, get_default_dtype, is_inexact
 from .array import Array
 from .grad_mode import enable_grad
 from .graph import Node, Version, View, replay_views
-from .hook import RemovableHandle
+from .hook import RemovableHandle, require_same
 from .printing import tensor_text
 from .size import Size
 
@@ -240,6 +240,10 @@ class Tensor:
     def register_hook(self, hook: Callable[[Tensor], Any]) -> RemovableHandle:
         """Calls `hook(gradient)` when the gradient is complete; a returned tensor replaces it.
 
+        Raises (in the backward pass):
+            RuntimeError: that tensor has another shape, dtype or device than the gradient.
+            TypeError: the hook returns no tensor.
+
         >>> x = mytorch.ones(2, requires_grad=True)
         >>> _ = x.register_hook(lambda g: g * 10)
         >>> x.sum().backward()
@@ -254,18 +258,16 @@ class Tensor:
         def on_raw(grad):
             with_graph = isinstance(grad, Tensor)
             changed = hook(grad if with_graph else from_raw(grad))
-            if changed is None or with_graph:
-                return grad if changed is None else changed
-            changed = raw_of(changed)
-            if changed.shape != grad.shape:
-                raise RuntimeError(f"hook: expected a gradient of shape {grad.shape}, got {changed.shape}")
-            return changed
+            if changed is None:
+                return grad
+            raw = require_same(changed, raw_of(grad), hook)
+            return raw if not with_graph else changed if isinstance(changed, Tensor) else from_raw(raw)
 
         on_raw.__wrapped__ = hook  # what compiled functions look at
         return RemovableHandle(self.node.hooks, on_raw)
 
     def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> RemovableHandle:
-        """Calls `hook(tensor)` after a backward pass has added to this leaf's `.grad`."""
+        """Calls `hook(tensor)` after a backward pass has added to this leaf's `.grad`; it returns None."""
         if self.node is None or not self.is_leaf:
             raise RuntimeError("post accumulate grad hooks are for leaf tensors that require grad")
         if self._post_hooks is None:

@@ -12,7 +12,7 @@ from ..backends.blas import column_sums
 from ..backends.device import RawArray, device_of, is_raw, move
 from ..backends.dtypes import is_half
 from .grad_accumulator import LazyGrad
-from .graph import Node
+from .graph import Node, shown_name
 
 _BLAS = (np.dtype("float32"), np.dtype("float64"))
 
@@ -27,8 +27,13 @@ def unbroadcast(grad: RawArray, shape: tuple[int, ...]) -> RawArray:
     return np.reshape(np.sum(grad, axis=(*range(extra), *stretched), keepdims=True, dtype=dtype), shape)
 
 
-def match(grad: RawArray | LazyGrad, node: Node) -> RawArray | LazyGrad:
-    """Returns `grad` in the shape, dtype and device of the node's output: broadcasting and casting undone."""
+def match(grad: RawArray | LazyGrad, node: Node, consumer: Node, i: int) -> RawArray | LazyGrad:
+    """Returns `grad` in the shape, dtype and device of the node's output: broadcasting and casting undone.
+
+    Raises:
+        RuntimeError: the gradient, which the consumer's vjp returned for input i, doesn't fit: see
+            `require_reducible`.
+    """
     if node.shape is None:
         return grad
     if type(grad) is LazyGrad:
@@ -36,6 +41,7 @@ def match(grad: RawArray | LazyGrad, node: Node) -> RawArray | LazyGrad:
             return grad
         grad = grad.array()
     if grad.shape != node.shape:
+        require_reducible(grad.shape, node, consumer, i)
         grad = unbroadcast(grad, node.shape)
     if grad.dtype != node.dtype:
         grad = grad.real if grad.dtype.kind == "c" and node.dtype.kind != "c" else grad
@@ -43,6 +49,21 @@ def match(grad: RawArray | LazyGrad, node: Node) -> RawArray | LazyGrad:
     if isinstance(grad, np.generic):  # NumPy's result where an array has no dimensions
         grad = np.asarray(grad)
     return grad if device_of(grad) is node.device else move(grad, node.device)
+
+
+def require_reducible(shape: tuple[int, ...], node: Node, consumer: Node, i: int) -> None:
+    """Raises unless a gradient of this shape can be summed to the shape of the node's output: that it has
+    been broadcast from, by dims in front or dims of size 1.
+
+    Raises:
+        RuntimeError: PyTorch's message: what the consumer's vjp returned for input i has another shape.
+    """
+    extra = len(shape) - len(node.shape)
+    if extra < 0 or any(n not in (1, m) for n, m in zip(node.shape, shape[extra:], strict=True)):
+        raise RuntimeError(
+            f"Function {shown_name(consumer.name)} returned an invalid gradient at index {i} - got "
+            f"{list(shape)} but expected shape compatible with {list(node.shape)}"
+        )
 
 
 def shape_error(raws: Sequence[RawArray]) -> str | None:

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from ..core.hook import require_same
 from ..core.op import op
 from ..core.tensor import RemovableHandle, Tensor, from_raw, raw_of
 
@@ -105,7 +106,11 @@ class Hooked:
         """Calls `hook(module, grad_input, grad_output)` when both gradients are computed.
 
         They are tuples, for the positional arguments and for the result. A result other than None replaces
-        `grad_input`.
+        `grad_input`: each of its tensors has the shape, dtype and device of the one that it replaces.
+
+        Raises (in the backward pass):
+            RuntimeError: it has another number of gradients, or one that is unlike the one that it replaces.
+            TypeError: a gradient is no tensor.
         """
         return add(self._with_hooks().backward, hook, prepend)
 
@@ -124,10 +129,11 @@ class Gradients:
 
     def __init__(self, module: Module, hooks: list[Callable]):
         self.module, self.hooks = module, hooks
-        self.grad_outputs: tuple = ()
-        self.watches_inputs = False
+        self.grad_outputs: tuple | None = None  # until the hooks have got them
+        self.watches_inputs, self.count = False, 0
 
     def watch_inputs(self, args: tuple) -> tuple:
+        self.count = len(args)
         self.watches_inputs = any(isinstance(a, Tensor) and a.requires_grad for a in args)
         return self._passed(args, self._saw_inputs) if self.watches_inputs else args
 
@@ -150,24 +156,47 @@ class Gradients:
     def _saw_outputs(self, positions: list[int], count: int, grads: list) -> list:
         self.grad_outputs = _by_position(positions, count, grads)
         if not self.watches_inputs:
-            self._run_hooks((None,))
+            changed = self._run_hooks((None,) * self.count)
+            if any([g is not None for g in changed]):
+                raise RuntimeError(
+                    "Backward hook for Modules where no input requires gradient should always return None or "
+                    "None for all gradients."
+                )
         return grads
 
     def _saw_inputs(self, positions: list[int], count: int, grads: list) -> list:
+        if self.grad_outputs is None:  # a second derivative reaches the input by another way
+            return grads
         changed = self._run_hooks(_by_position(positions, count, grads))
-        return [None if changed[i] is None else raw_of(changed[i]) for i in positions]
+        with_graph = any([isinstance(g, Tensor) for g in grads])
+        return [g if g is None or with_graph else raw_of(g) for g in map(changed.__getitem__, positions)]
 
     def _run_hooks(self, grad_inputs: tuple) -> tuple:
         for hook in self.hooks:
             changed = hook(self.module, grad_inputs, self.grad_outputs)
             if changed is not None:
-                grad_inputs = changed if isinstance(changed, tuple) else (changed,)
+                changed = tuple(changed) if isinstance(changed, (tuple, list)) else (changed,)
+                _check(changed, grad_inputs, hook)
+                grad_inputs = changed
+        self.grad_outputs = None
         return grad_inputs
+
+
+def _check(changed: tuple, grad_inputs: tuple, hook: Callable) -> None:
+    """Raises unless each gradient that a hook returns is None or like the one that it got."""
+    if len(changed) != len(grad_inputs):
+        raise RuntimeError(
+            f"Backward hook returned an invalid number of grad_input, got {len(changed)}, but expected "
+            f"{len(grad_inputs)}"
+        )
+    for new, grad in zip(changed, grad_inputs, strict=True):
+        if new is not None and grad is not None:
+            require_same(new, raw_of(grad), hook)
 
 
 def _by_position(positions: list[int], count: int, grads: list) -> tuple:
     """The gradients of the tensors at these positions, None at the others."""
     result: list = [None] * count
     for i, grad in zip(positions, grads, strict=True):
-        result[i] = None if grad is None else from_raw(grad)
+        result[i] = grad if grad is None or isinstance(grad, Tensor) else from_raw(grad)
     return tuple(result)
