@@ -250,7 +250,7 @@ def train(accelerator, model, optimizer, data, run, folder, throughput, args):
             speed = throughput.measure(run.iteration)
             norm = {} if accelerator.grad_norm is None else {"grad_norm": accelerator.grad_norm.item()}
             accelerator.log({"loss": loss, **norm, "lr": lr, **speed}, step=run.iteration)
-            progress.set_postfix_str(f"loss {loss:.4f}, lr {lr:.2e}, {throughput.text(speed)}", refresh=False)
+            progress.set_postfix_str(f"loss {loss:.4f}, lr {lr:.2e}, {throughput.text()}", refresh=False)
         if is_stopped or (is_saved and not is_over):
             accelerator.save_state(folder / "checkpoints", keep_last=2)
         if is_stopped:
@@ -292,9 +292,9 @@ def smoke(accelerator, args):
     for step in range(1, 4):
         throughput.start(step - 1)
         loss = train_step(accelerator, model, optimizer, mytorch.randint(50304, shape), args).item()
-        speed = throughput.measure(step)
+        throughput.measure(step)
         memory = f"{peak_memory(accelerator.device) / 1e9:.2f} GB at the peak"
-        accelerator.print(f"step {step}: loss {loss:.4f}, {throughput.text(speed)}, {memory}")
+        accelerator.print(f"step {step}: loss {loss:.4f}, {throughput.text()}, {memory}")
     accelerator.end_training()
 
 

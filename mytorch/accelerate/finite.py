@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from typing import Any
 
+from ..backends.device import CPU, cupy, move, on
+from ..core.tensor import Tensor, raw_of
 from ..nn import Module
 
 
@@ -19,9 +23,36 @@ def check_finite(model: Module, loss: float, checks_loss: bool, checks_weights: 
     if not (diverged or checks_weights):
         return
     weights = dict(model.named_parameters())
-    broken = [name for name, weight in weights.items() if not weight.isfinite().all().item()]
-    found = [f"the training loss is {loss}"] if diverged else []
+    found = zip(weights, _are_finite([*weights.values()]), strict=True)
+    broken = [name for name, is_finite in found if not is_finite]
+    reasons = [f"the training loss is {loss}"] if diverged else []
     if broken:
-        found.append(f"{len(broken)} of {len(weights)} weights are inf or NaN, the first is {broken[0]}")
-    if found:
-        raise FloatingPointError(", and ".join(found))
+        reasons.append(f"{len(broken)} of {len(weights)} weights are inf or NaN, the first is {broken[0]}")
+    if reasons:
+        raise FloatingPointError(", and ".join(reasons))
+
+
+def _are_finite(weights: list[Tensor]) -> list[bool]:
+    """Returns whether all elements of each weight are finite.
+
+    On a GPU one kernel reads them all, whatever their shapes: CuPy would compile one for each shape.
+    """
+    result = [w.device.type == "cuda" or bool(w.isfinite().all()) for w in weights]
+    for target in {w.device for w in weights if w.device.type == "cuda"}:
+        with on(target):
+            found = cupy().zeros(len(weights), bool)
+            for i, w in enumerate(weights):
+                if w.device is target:
+                    raw = raw_of(w)
+                    for part in (raw.real, raw.imag) if raw.dtype.kind == "c" else (raw,):
+                        _kernel()(part, i, found)
+        result = [a and not b for a, b in zip(result, move(found, CPU).tolist(), strict=True)]
+    return result
+
+
+@functools.cache
+def _kernel() -> Any:
+    return cupy().ElementwiseKernel(
+        "T x, int64 number", "raw bool found", "if (!isfinite((double)x)) found[number] = true;",
+        "mytorch_note_nonfinite", no_return=True,
+    )  # fmt: skip

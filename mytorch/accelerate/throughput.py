@@ -84,20 +84,28 @@ class Throughput:
 
     def start(self, iteration: int) -> None:
         """Begins to measure after this iteration."""
-        self.iteration, self.time = iteration, time.perf_counter()
+        self._first = self._last = iteration, time.perf_counter()
 
     def measure(self, iteration: int) -> dict[str, float]:
         """Returns the means since `start`, "tokens_per_second" and, with a peak, "mfu"."""
-        speed = self.tokens * (iteration - self.iteration) / (time.perf_counter() - self.time)
-        report(iteration, speed)
-        found = {"tokens_per_second": round(speed, 2)}
-        rate = speed * self.flops_per_token
+        now = iteration, time.perf_counter()
+        if iteration > self._last[0] and now[1] > self._last[1]:
+            self._latest, self._last = self._speed(self._last, now), now
+        speed = self._speed(self._first, now)
+        report(iteration, self._latest)
+        rate = self.flops_per_token * max(speed, self._latest)
         if self.peak is not None and rate > self.peak:
             self.peak = max(self.peak, self._peak())
-        return found if self.peak is None else {**found, "mfu": rate / self.peak}
+        return {"tokens_per_second": round(speed, 2), **self._mfu(speed)}
 
-    def text(self, measured: dict[str, float]) -> str:
-        """Returns the results of `measure` as a text, with the time of an iteration."""
-        speed = measured["tokens_per_second"]
-        mfu = f", MFU {measured['mfu']:.1%}" if "mfu" in measured else ""
-        return f"{self.tokens / speed:.2f} s a step, {speed:,.0f} tokens/s{mfu}"
+    def text(self) -> str:
+        """Returns the speed between the last two calls of `start` or `measure`, with the time of an
+        iteration: without what came before, as the compilation of kernels."""
+        mfu = "".join([f", MFU {share:.1%}" for share in self._mfu(self._latest).values()])
+        return f"{self.tokens / self._latest:.2f} s a step, {self._latest:,.0f} tokens/s{mfu}"
+
+    def _speed(self, before: tuple[int, float], now: tuple[int, float]) -> float:
+        return self.tokens * (now[0] - before[0]) / (now[1] - before[1])
+
+    def _mfu(self, speed: float) -> dict[str, float]:
+        return {} if self.peak is None else {"mfu": speed * self.flops_per_token / self.peak}

@@ -48,12 +48,30 @@ def test_speed_and_mfu(monkeypatch):
     measure.start(7)
     clock[0] += 5
     assert measure.measure(17) == {"tokens_per_second": 2000, "mfu": 1.0}
-    assert measure.text(measure.measure(17)) == "0.50 s a step, 2,000 tokens/s, MFU 100.0%"
+    assert measure.text() == "0.50 s a step, 2,000 tokens/s, MFU 100.0%"
     without = Throughput(1000, 2e9)
     without.start(0)
     clock[0] += 2
     assert without.measure(1) == {"tokens_per_second": 500}
-    assert without.text({"tokens_per_second": 500}) == "2.00 s a step, 500 tokens/s"
+    assert without.text() == "2.00 s a step, 500 tokens/s"
+
+
+def test_the_text_is_of_the_last_interval(monkeypatch):
+    """The mean has the compilation in it, which the first steps of a run wait for."""
+    clock = [0.0]
+    monkeypatch.setattr(throughput.time, "perf_counter", lambda: clock[0])
+    measure = Throughput(1000, flops_per_token=1e9, peak=4e12)
+    measure.start(0)
+    for iteration, seconds, mean in ((10, 40, 250), (20, 5, 444.44), (30, 5, 600)):
+        clock[0] += seconds
+        found = measure.measure(iteration)
+        assert found == {"tokens_per_second": mean, "mfu": pytest.approx(mean / 4000, rel=1e-4)}
+        speed = 10000 / seconds
+        assert measure.text() == f"{seconds / 10:.2f} s a step, {speed:,.0f} tokens/s, MFU {speed / 4000:.1%}"
+    measure.start(30)
+    clock[0] += 20
+    assert measure.measure(40)["tokens_per_second"] == 500
+    assert measure.text().startswith("2.00 s a step, 500 tokens/s")
 
 
 def test_a_peak_that_is_exceeded_is_measured_again(monkeypatch):
@@ -82,4 +100,20 @@ def test_check_finite():
         model.bias[1] = float("inf")
     check_finite(model, 1.0, True, False)
     with pytest.raises(FloatingPointError, match="^1 of 2 weights are inf or NaN, the first is bias$"):
+        check_finite(model, 1.0, True, True)
+
+
+def test_check_finite_compiles_one_kernel_for_all_shapes(fake_cuda, monkeypatch):
+    """CuPy compiles one for each shape that it reduces."""
+    model = nn.Sequential(nn.Linear(2, 3), nn.Conv2d(1, 2, 3)).to("cuda")
+    model.factor = nn.Parameter(mytorch.ones(2, dtype="complex64", device="cuda"))
+    model.append(nn.Linear(1, 1))
+    for name in ("isfinite", "all", "any"):
+        monkeypatch.setattr(fake_cuda, name, None)
+    check_finite(model, 1.0, True, True)
+    with mytorch.no_grad():
+        model[0].bias[1] = float("inf")
+        model[1].weight[0, 0, 1, 2] = float("nan")
+        model.factor[0] = complex(0, float("nan"))
+    with pytest.raises(FloatingPointError, match=r"^3 of 7 weights are inf or NaN, the first is factor$"):
         check_finite(model, 1.0, True, True)

@@ -128,7 +128,7 @@ def memoize(for_each_device=False):
 
 
 class Kernel:
-    """RawKernel, ElementwiseKernel, …: can be made anywhere, but not launched without a GPU."""
+    """RawKernel, ReductionKernel, …: can be made anywhere, but not launched without a GPU."""
 
     def __init__(self, *args, **kwargs):
         pass

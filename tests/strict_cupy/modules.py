@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from . import array, creation, device, graph, memory, random, special
+from . import array, creation, device, elementwise_kernel, graph, memory, random, special
 from .functions import checked
 from .names import NAMES, Name, words
 from .ufunc import ufunc
@@ -63,7 +63,7 @@ _OWN = words(
     "array asarray ascontiguousarray asfortranarray asnumpy from_dlpack copyto copy get_array_module "
     "size fuse memoize"
 )
-_KERNELS = words("RawKernel RawModule ElementwiseKernel ReductionKernel")
+_KERNELS = words("RawKernel RawModule ReductionKernel")
 _CUDA = words("Device Event Stream MemoryPointer UnownedMemory alloc get_current_stream get_elapsed_time")
 _PINNED_POOL = memory.MemoryPool()
 
@@ -101,6 +101,7 @@ cupy = Module(
         **_functions("cupy", np),
         **{name: getattr(creation, name) for name in _OWN},
         **dict.fromkeys(_KERNELS, creation.Kernel),
+        "ElementwiseKernel": elementwise_kernel.ElementwiseKernel,
         "asanyarray": creation.asarray,
         "AxisError": np.exceptions.AxisError,
         "exceptions": np.exceptions,
