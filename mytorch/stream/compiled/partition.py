@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,11 +19,14 @@ from ...core.op import as_raw, connect
 from ...core.tensor import Tensor, from_raw, increment_version, raw_of, replay_views
 from ..programs.instruction import Value
 from ..programs.nested import Made, leaves, mapped
+from ..programs.passes.absent import without_gradients
 from ..programs.program import Program
 from ..programs.running.on_gpu import Graphed
 from ..programs.tracing.capture import Traced
 from ..programs.tracing.number import Number
 from .backend import Backend, BackendFunction
+
+Backward = tuple[Callable, list[bool]]  # and which arguments and state it returns a gradient of
 
 
 @dataclass
@@ -96,6 +99,9 @@ class Partition:
                 (*saved, *incoming), {}, whole.constants, later, grads, f"{whole.name} backward",
                 gives_lazy=True, device=whole.device,
             )  # fmt: skip
+            self._captured, self._incoming = self.backward, incoming
+        self._optimize: Callable[[Program], Program] = lambda program: program
+        self._backwards: dict[tuple[int, ...], Backward | None] = {}
 
     def optimize(self, mode: str | None = None, backend: Backend = "inductor") -> None:
         """Runs all passes over both programs; see `Program.optimized`.
@@ -114,7 +120,8 @@ class Partition:
             if self.backward is None:
                 self.graph = self.forward._run = Graphed(self.forward)
         if self.backward is not None and (is_default or callable(backend)):
-            self.backward = self.backward.optimized(mode)
+            self._optimize = lambda program: program.optimized(mode)
+            self.backward = self._optimize(self.backward)
         changed = self.forward.changed_storages()
         self._written = [k for k, x in enumerate(self.forward.inputs) if x in changed]
         self._run = self.forward.executable().__call__  # bound: a tenth of a microsecond less
@@ -152,13 +159,18 @@ class Partition:
             if args[k].requires_grad:
                 args[k] = args[k].detach()  # the backward pass doesn't go there
         kinds = [(y.shape, y.dtype) for y in roots]  # not the arrays: those may be written to
-        backward, has_gradient = self.backward.executable(), self._has_gradient
+        whole = self.backward.executable(), self._has_gradient
 
         def vjp(grads: list) -> tuple:
-            like = next(g for g in grads if g is not None)
-            given = [
-                np.zeros(*kind, like=like) if g is None else g for g, kind in zip(grads, kinds, strict=True)
-            ]
+            absent = tuple([k for k, g in enumerate(grads) if g is None])
+            if absent and (part := self._backward_without(absent)) is not None:
+                (backward, has_gradient), given = part, [g for g in grads if g is not None]
+            else:
+                (backward, has_gradient), like = whole, next(g for g in grads if g is not None)
+                given = [
+                    np.zeros(*kind, like=like) if g is None else g
+                    for g, kind in zip(grads, kinds, strict=True)
+                ]
             if kinds[0][1].kind == "c":  # the engine conjugates for ops; the program has done so itself
                 found = iter([*map(conjugated, backward(*saved, *map(conjugated, given)))])
             else:
@@ -166,6 +178,20 @@ class Partition:
             return tuple([next(found) if is_given else None for is_given in has_gradient])
 
         connect(_op, args, {}, roots, vjp, several=True)
+
+
+    def _backward_without(self, absent: tuple[int, ...]) -> Backward | None:
+        """Returns the backward pass for results of which some, at these positions, have no gradient: zeros of
+        the logits that nothing but a loss uses would take longer than some layers. None if it needs them."""
+        if absent not in self._backwards:
+            program = without_gradients(self._captured, [self._incoming[k] for k in absent])
+            self._backwards[absent] = None
+            if program is not None:
+                grads = iter(program.outputs)
+                found = [is_given and next(grads) is not None for is_given in self._has_gradient]
+                program.outputs = tuple([g for g in program.outputs if g is not None])
+                self._backwards[absent] = self._optimize(program).executable(), found
+        return self._backwards[absent]
 
 
 def _op(*args: object) -> Any:

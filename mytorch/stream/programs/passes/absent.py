@@ -1,0 +1,77 @@
+"""Leaves out what a backward program computes from gradients that are zero, as those of unused results."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any
+
+from ..instruction import Instruction, Value
+from ..nested import mapped
+from ..program import Program
+
+# What is zero if its first argument, or one of both, is.
+_OF_FIRST = {
+    "reshape", ".reshape", ".astype", ".copy", ".getitem", "swapaxes", "transpose", ".transpose", "moveaxis",
+    "broadcast_to", "expand_dims", "squeeze", "sum", "add.reduce", "negative", "divide", "true_divide",
+}  # fmt: skip
+_OF_EITHER = {"multiply", "matmul", "product"}
+
+
+def without_gradients(program: Program, absent: Collection[Value]) -> Program | None:
+    """Returns a backward program without the inputs that are zero; None in place of a result that is zero.
+
+    An addition of one becomes its other argument. None is returned where an instruction takes such a gradient
+    which isn't known to return zeros of zeros, or that writes to an array.
+    """
+    zeros, same = {*absent}, _Same()
+    kept: list[Instruction] = []
+    for i in program.instructions:
+        if i.written or i.is_host:
+            return None
+        found = [k for k, x in enumerate(i.args) if isinstance(x, Value) and x in zeros]
+        if not found and zeros.isdisjoint(i.inputs()):
+            kept.append(same.applied(i))
+        elif _is_zero(i, found):
+            zeros |= {*i.outputs}
+        elif i.name != "add" or len(found) != 1 or not same.add(i.outputs[0], i.args[1 - found[0]]):
+            return None
+    results = mapped(lambda x: None if isinstance(x, Value) and x in zeros else same(x), program.outputs)
+    inputs = tuple([x for x in program.inputs if x not in zeros])
+    return replace(program, inputs=inputs, instructions=kept, outputs=results)
+
+
+def _is_zero(i: Instruction, found: list[int]) -> bool:
+    """Whether an instruction returns zeros, as its arguments at these positions are."""
+    if i.name == "kernel.vjp":
+        return found == [*range(1, len(i.args))]
+    if i.name == "add":
+        return found == [0, 1]
+    return (i.name in _OF_EITHER and bool(found)) or (i.name in _OF_FIRST and found == [0])
+
+
+class _Same:
+    """What stands for values: another of the same shape, strides and dtype, or a view of its memory."""
+
+    def __init__(self) -> None:
+        self._known: dict[Value, Value] = {}
+
+    def __call__(self, x: Any) -> Any:
+        if not isinstance(x, Value) or x in self._known or x.of is None:
+            return self._known.get(x, x) if isinstance(x, Value) else x
+        storage = self(x.of).storage
+        if storage is not x.of:
+            self._known[x] = replace(x, of=storage)
+        return self._known.get(x, x)
+
+    def add(self, x: Value, y: object) -> bool:
+        """Lets `y` stand for `x`; False if it isn't like it."""
+        y = self(y)
+        if not isinstance(y, Value) or (y.shape, y.strides, y.dtype) != (x.shape, x.strides, x.dtype):
+            return False
+        self._known[x] = y
+        return True
+
+    def applied(self, i: Instruction) -> Instruction:
+        outputs = tuple(map(self, i.outputs))
+        return replace(i, args=mapped(self, i.args), kwargs=mapped(self, i.kwargs), outputs=outputs)
