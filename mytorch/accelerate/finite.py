@@ -43,9 +43,7 @@ def _are_finite(weights: list[Tensor]) -> list[bool]:
             found = cupy().zeros(len(weights), bool)
             for i, w in enumerate(weights):
                 if w.device is target:
-                    raw = raw_of(w)
-                    for part in (raw.real, raw.imag) if raw.dtype.kind == "c" else (raw,):
-                        _kernel()(part, i, found)
+                    _kernel()(raw_of(w), i, found)
         result = [a and not b for a, b in zip(result, move(found, CPU).tolist(), strict=True)]
     return result
 
@@ -53,6 +51,6 @@ def _are_finite(weights: list[Tensor]) -> list[bool]:
 @functools.cache
 def _kernel() -> Any:
     return cupy().ElementwiseKernel(
-        "T x, int64 number", "raw bool found", "if (!isfinite((double)x)) found[number] = true;",
+        "T x, int64 number", "raw bool found", "if (!isfinite(x)) found[number] = true;",
         "mytorch_note_nonfinite", no_return=True,
     )  # fmt: skip

@@ -21,7 +21,7 @@ def check_range(x, low, high, has_ignored, ignored, error, word):
 
 def note_nonfinite(x, number, found):
     """What the code of `mytorch.accelerate.finite` does."""
-    if not np.isfinite(x.astype(np.float64)).all():
+    if not np.isfinite(x.astype(np.complex128)).all():
         found[number] = True
 
 
