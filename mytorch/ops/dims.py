@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ..backends.device import RawArray
+from ..backends.device import RawArray, is_raw
 
 Dims: TypeAlias = int | Sequence[int] | None  # one dim, several, or all
 
@@ -55,6 +55,17 @@ def canonical_dims(dim: Dims, ndim: int) -> tuple[int, ...]:
     return tuple(dims)
 
 
+def as_int(x: object) -> int:
+    """Returns an int, also of an array without dims that holds one: CuPy's have no `__index__`.
+
+    Raises:
+        TypeError: something else.
+    """
+    if type(x) is not int and is_raw(x) and x.ndim == 0 and x.dtype.kind in "iu":
+        return int(x)
+    return operator.index(x)
+
+
 def as_sizes(args: object, name: str) -> tuple[int, ...]:
     """The ints in `(2, 3)` or `((2, 3),)`, or one int."""
     if type(args) is not tuple and not isinstance(args, Sequence):
@@ -63,6 +74,14 @@ def as_sizes(args: object, name: str) -> tuple[int, ...]:
         args = args[0]
     try:
         return tuple(map(operator.index, args))
+    except TypeError:
+        return _ints(args, name)
+
+
+def _ints(args: Sequence, name: str) -> tuple[int, ...]:
+    """Returns the ints, some of which may be arrays on a GPU."""
+    try:
+        return tuple(map(as_int, args))
     except TypeError:
         raise TypeError(f"{name}(): expected ints, got {args!r}") from None
 
@@ -139,6 +158,6 @@ def _integer(dim: object) -> int:
     if isinstance(dim, bool):
         raise TypeError(f"a dim is an int, got {dim!r}")
     try:
-        return operator.index(dim)
+        return as_int(dim)
     except TypeError:
         raise TypeError(f"a dim is an int, got {dim!r}") from None
