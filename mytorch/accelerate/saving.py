@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..backends.device import is_raw
+from ..backends.device import CPU, is_raw, move
 from ..core.array import Array
 from ..core.tensor import Tensor, raw_of
 from . import checkpoint, world
@@ -327,7 +327,7 @@ def copied(value: T) -> T:
             return type(x)(copy(item) for item in x)
         if isinstance(x, (Tensor, Array)) or is_raw(x):
             raw = x if is_raw(x) else raw_of(x) if isinstance(x, Tensor) else x._array
-            host = raw.copy() if isinstance(raw, np.ndarray) else raw.get()
+            host = raw.copy() if isinstance(raw, np.ndarray) else move(raw, CPU)
             if is_raw(x):
                 return host
             if isinstance(x, Array):

@@ -189,6 +189,15 @@ def meta() -> ModuleType:
     return importlib.import_module(f"{__package__}.meta")
 
 
+error_note: np.ndarray | None = None  # where GPUs note errors, see `gpu_errors`
+
+
+def waited() -> None:
+    """Raises the error, if any, that a GPU has noted; for those who have just waited for it."""
+    if error_note is not None and error_note[0]:
+        importlib.import_module(f"{__package__}.gpu_errors").raise_noted()
+
+
 NO_CONTEXT = nullcontext()
 
 
@@ -309,7 +318,9 @@ def move(raw: RawArray, target: device) -> RawArray:
     if target is META:
         return meta().like(raw) if thread.tracer is None else thread.tracer.constant(raw)
     if target is CPU:
-        return cupy().asnumpy(raw)
+        copy = cupy().asnumpy(raw)
+        waited()
+        return copy
     if source is CPU:  # a graph would copy again from memory that was freed
         refuse_capture(f"a copy from the CPU to {target}")
     with on(target):

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backends import dtypes
+from ..backends import dtypes, gpu_errors
 from ..backends.device import (
     CPU,
     META,
@@ -33,6 +33,7 @@ from ..backends.device import (
     on,
     refuse_tracing,
     shown_device,
+    waited,
 )
 from ..backends.dtypes import DTypeLike
 from .printing import array_text
@@ -118,9 +119,13 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     def item(self) -> int | float | bool | complex:
         """Returns the only element as a Python number; synchronizes with a GPU."""
-        if self._array.size != 1:
+        array = self._array
+        if array.size != 1:
             raise RuntimeError(f"item(): expected one element, got an array of shape {self.shape}")
-        return self._array.item()
+        value = array.item()
+        if type(array) is not np.ndarray:
+            waited()
+        return value
 
     def tolist(self) -> Any:
         """Returns the elements as nested lists of Python numbers; a number for 0 dims.
@@ -128,13 +133,19 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         >>> mytorch.ones(2).data.tolist()
         [1.0, 1.0]
         """
-        return self._array.tolist()
+        values = self._array.tolist()
+        if type(self._array) is not np.ndarray:
+            waited()
+        return values
 
     def __len__(self) -> int:
         return len(self._array)
 
     def __bool__(self) -> bool:
-        return bool(self._array)
+        value = bool(self._array)
+        if type(self._array) is not np.ndarray:
+            waited()
+        return value
 
     def __int__(self) -> int:
         return int(self.item())
@@ -155,10 +166,14 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return bool((self == value).any())
 
     def __getitem__(self, index):
-        return _dispatch(type(self._array).__getitem__, (self, index), {})
+        is_on_gpu = device_of(self._array).type == "cuda"
+        function = gpu_errors.getitem if is_on_gpu else type(self._array).__getitem__
+        return _dispatch(function, (self, index), {})
 
     def __setitem__(self, index, value):
-        _dispatch(type(self._array).__setitem__, (self, index, value), {})
+        is_on_gpu = device_of(self._array).type == "cuda"
+        function = gpu_errors.setitem if is_on_gpu else type(self._array).__setitem__
+        _dispatch(function, (self, index, value), {})
 
     def __dlpack__(self, **kwargs):
         return self._array.__dlpack__(**kwargs)

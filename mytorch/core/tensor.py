@@ -23,6 +23,7 @@ from ..backends.device import (
     move,
     shown_device,
     thread,
+    waited,
 )
 from ..backends.dtypes import DTypeLike, get_default_dtype, is_inexact
 from .array import Array
@@ -320,9 +321,13 @@ class Tensor:
         return self.shape[0]
 
     def __bool__(self) -> bool:
-        if self._data._array.size != 1:
+        array = self._data._array
+        if array.size != 1:
             raise RuntimeError(f"truth of a tensor of shape {self.data.shape} is ambiguous: use any(), all()")
-        return bool(self._data._array)
+        value = bool(array)
+        if type(array) is not np.ndarray:
+            waited()
+        return value
 
     def _only_element(self) -> int | float | bool | complex:
         if self._data._array.size != 1:

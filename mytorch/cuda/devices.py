@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..backends import device as devices
-from ..backends.device import CPU, as_device, cupy, is_available, on
+from ..backends.device import CPU, as_device, cupy, is_available, on, waited
 
 if TYPE_CHECKING:
     from ..core.tensor import Tensor
@@ -71,8 +71,13 @@ class device_of(device):  # noqa: N801 - PyTorch's name
 
 
 def synchronize(device: DeviceLike = None) -> None:
-    """Waits until all work on a GPU (default: the current one) is done."""
+    """Waits until all work on a GPU (default: the current one) is done.
+
+    Raises:
+        IndexError, RuntimeError: an index that a GPU has found to be out of bounds.
+    """
     cupy().cuda.Device(index_of(device)).synchronize()
+    waited()
 
 
 @dataclass(frozen=True)

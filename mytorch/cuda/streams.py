@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..backends import device as devices
-from ..backends.device import cupy
+from ..backends.device import cupy, waited
 from .devices import index_of, on_gpu, set_device
 
 
@@ -57,9 +57,10 @@ class Stream:
             return self._raw.done
 
     def synchronize(self) -> None:
-        """Waits until all work is done."""
+        """Waits until all work is done; raises what `cuda.synchronize` does."""
         with on_gpu(self.device_index):
             self._raw.synchronize()
+        waited()
 
     def wait_event(self, event: Event) -> None:
         """Makes all future work wait for an event; returns at once for one that was never recorded."""
@@ -162,9 +163,10 @@ class Event:
         return self._raw is None or self._raw.done
 
     def synchronize(self) -> None:
-        """Waits until all work before the event is done."""
+        """Waits until all work before the event is done; raises what `cuda.synchronize` does."""
         if self._raw is not None:
             self._raw.synchronize()
+            waited()
 
     def elapsed_time(self, end_event: Event) -> float:
         """Returns the milliseconds from this event to another one.

@@ -1,15 +1,16 @@
 """Checks elements, as indices and classes, against their bounds.
 
-On the CPU one that is outside is an error. On a GPU none is checked, since that would have to wait for it.
-While a program is captured there are no elements: an instruction of it, `check(0 <= %1 < 4)`, checks them in
-each run.
+One that is outside is an error. On a GPU it is raised by a later call, the first that waits for the GPU: see
+`backends.gpu_errors`. While a program is captured there are no elements: an instruction of it,
+`check(0 <= %1 < 4)`, checks them in each run.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from ..backends.device import RawArray, thread
+from ..backends import gpu_errors
+from ..backends.device import CPU, RawArray, is_meta, thread
 from ..core.tensor import Tensor, raw_of
 
 ERRORS = {error.__name__: error for error in (IndexError, RuntimeError)}  # that are raised
@@ -22,8 +23,7 @@ def check_range(
     """Raises an error unless low <= x < high for all elements of a tensor, or array, of integers.
 
     Args:
-        text: of the error; `{bad}`, `{min}` and `{max}` in it become the first element outside, the least and
-            the greatest one.
+        text: of the error; `{bad}` in it becomes the first element outside, or on a GPU any of them.
         error: IndexError or RuntimeError.
         ignored: a number that is allowed, too.
     """
@@ -31,6 +31,17 @@ def check_range(
         thread.tracer.check(x, low, high, text, error, ignored)
     elif isinstance(raw := raw_of(x), np.ndarray):
         require_range(raw, low, high, text, error, ignored)
+    elif not is_meta(raw):
+        gpu_errors.check_range(raw, low, high, text, error, ignored)
+
+
+def check_index(x: Tensor | RawArray, dim: int, size: int, name: str) -> None:
+    """Raises an IndexError unless -size <= x < size for an index of integers, with which an op is about to
+    read or write: on the CPU NumPy does so itself, while CuPy takes an index modulo the size."""
+    on_gpu = type(raw_of(x)) is not np.ndarray if thread.tracer is None else thread.tracer.device is not CPU
+    if on_gpu and x.dtype != bool:
+        text = f"{name}(): index {{bad}} is out of bounds for dimension {dim} with size {size}"
+        check_range(x, -size, size, text, IndexError)
 
 
 def require_range(
@@ -41,9 +52,7 @@ def require_range(
         return
     outside = x[((x < low) | (x >= high)) & (True if ignored is None else x != ignored)]
     if outside.size:
-        for name, value in (("{bad}", outside[0]), ("{min}", x.min()), ("{max}", x.max())):
-            text = text.replace(name, str(value))  # it may come from a file: no `format`
-        raise error(text)
+        raise error(text.replace("{bad}", str(outside[0])))  # it may come from a file: no `format`
 
 
 def is_within(x: np.ndarray, low: int, high: int) -> bool:

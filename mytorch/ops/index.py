@@ -19,9 +19,10 @@ from ..backends.device import CPU, META, RawArray, device_of, is_meta, is_raw, m
 from ..core.array import Array
 from ..core.op import NUMBERS, op, require_tensor
 from ..core.tensor import Tensor, raw_of
+from .bounds import check_index
 from .broadcast import expand
 from .cast import clone
-from .dims import canonical_dim
+from .dims import as_int, canonical_dim
 from .gather_scatter import FULL, gather_nd, gather_nd_shape, scatter_nd, slice_at, slice_scatter
 from .inplace import write
 
@@ -34,8 +35,8 @@ def getitem(x: Tensor, index: Any) -> Tensor:
     """x[index]: a view if the index has only ints, slices, None and `…`, a copy if it has arrays or bools.
 
     Raises:
-        IndexError: out of bounds (arrays on a GPU aren't checked: CuPy takes them modulo the size of the
-            dim), too many indices, a mask of another shape, or something that is no index.
+        IndexError: out of bounds (of arrays on a GPU: after the next wait), too many indices, a mask of
+            another shape, or something that is no index.
         ValueError: a slice with a step that isn't positive.
     """
     basic, arrays = _read(x, index)
@@ -46,6 +47,7 @@ def getitem(x: Tensor, index: Any) -> Tensor:
     dims = tuple(arrays)
     if len(arrays) == 1 and arrays[dims[0]].dtype == bool:
         return mask_at(x, arrays[dims[0]], dims[0])
+    _check_arrays("getitem", x, arrays)
     result = gather_nd(x, *arrays.values(), dims=dims)
     if thread.tracer is not None and all([array.ndim == 0 for array in arrays.values()]):
         thread.tracer.pick(x, result)
@@ -72,6 +74,7 @@ def _set(x: Tensor, index: Any, value: Any, name: str) -> None:
         return
     if basic is not None:
         x = slice_at(x, basic)
+    _check_arrays("setitem", x, arrays)
     with on(x.device):
         at = _raw_index(_masks_to_indices(arrays) if getattr(value, "ndim", 0) > 1 else arrays, x.ndim)
     write(x, value, at, name)
@@ -112,6 +115,7 @@ def index_put_(x: Tensor, indices: Sequence[Tensor], values: Tensor, accumulate:
     basic, arrays = _read(x, tuple(indices))
     part = x if basic is None else slice_at(x, basic)
     if arrays:
+        _check_arrays("index_put", part, arrays)
         with on(x.device):
             arrays = _masks_to_indices(arrays)
             raws, dims = tuple([raw_of(a).copy() for a in arrays.values()]), tuple(arrays)
@@ -119,6 +123,13 @@ def index_put_(x: Tensor, indices: Sequence[Tensor], values: Tensor, accumulate:
         values = scatter_nd(values, raws, dims, tuple(part.shape))
     write(part, part + values, name="index_put_")
     return x
+
+
+def _check_arrays(name: str, x: Tensor, arrays: dict[int, Tensor | RawArray]) -> None:
+    if thread.tracer is None and type(raw_of(x)) is np.ndarray:
+        return  # NumPy does it
+    for dim, array in arrays.items():
+        check_index(array, dim, raw_of(x).shape[dim], name)
 
 
 def _raw_index(arrays: dict[int, Tensor | RawArray], ndim: int) -> tuple:
@@ -154,7 +165,7 @@ def select(input, dim, index):
     """
     if input.ndim == 0:
         raise IndexError("select() cannot be applied to a 0-d tensor")
-    dim, index = canonical_dim(dim, input.ndim), operator.index(index)
+    dim, index = canonical_dim(dim, input.ndim), as_int(index)
     size = input.shape[dim]
     if not -size <= index < size:
         raise IndexError(
@@ -176,7 +187,7 @@ def narrow(input, dim, start, length):
         raise RuntimeError(
             f"narrow(): start must be a 0-d tensor of integers, got {start.dtype} {start.shape}"
         )
-    dim, start, length = canonical_dim(dim, input.ndim), operator.index(start), operator.index(length)
+    dim, start, length = canonical_dim(dim, input.ndim), as_int(start), as_int(length)
     size = input.shape[dim]
     if not -size <= start <= size:
         raise IndexError(f"narrow(): start is expected to be in range of [{-size}, {size}], got {start}")

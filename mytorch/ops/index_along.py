@@ -1,7 +1,7 @@
 """Slices along one dim, or elements of the flattened tensor, by a vector of indices.
 
-On the CPU an index that is out of bounds is an error. On a GPU it isn't checked, since that would have to
-wait for it: CuPy takes it modulo the size of the dim.
+An index that is out of bounds is an error, on a GPU after the next wait for it (see `bounds`). Until then
+CuPy takes it modulo the size of the dim.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import numpy as np
 
 from ..core.op import op, require_tensor
 from ..core.tensor import Tensor
+from .bounds import check_index
 from .dims import canonical_dim, numpy_names
 from .gather_along import check_bounds, check_integers
 from .gather_scatter import FULL, gather_nd, index_mask, scatter_sum
@@ -176,6 +177,8 @@ def take(input: Tensor, index: Tensor) -> Tensor:
     tensor([1 4])
     """
     check_integers("take", index, ("int64",))
+    require_tensor(input, "take")
+    check_index(index, 0, input.numel(), "take")
     return gather_nd(reshape(input, -1), index, dims=(0,))
 
 

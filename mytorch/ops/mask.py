@@ -99,7 +99,7 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
 
     Raises:
         RuntimeError: the mask is not bool; dtypes differ; the shapes can't be broadcast; `source` has too few
-            elements (not checked on a GPU).
+            elements (on a GPU: after the next wait).
 
     >>> mytorch.zeros(3).masked_scatter(mytorch.tensor([True, False, True]), mytorch.tensor([1.0, 2.0]))
     tensor([1.00000 0.00000 2.00000])

@@ -1,7 +1,7 @@
 """Scatters elements along one dim, by a tensor of indices: they replace, are added or reduced.
 
-On the CPU an index that is out of bounds is an error. On a GPU it isn't checked, since that would have to
-wait for it: CuPy takes it modulo the size of the dim.
+An index that is out of bounds is an error, on a GPU after the next wait for it (see `bounds`). Until then
+CuPy takes it modulo the size of the dim.
 """
 
 from __future__ import annotations

@@ -332,3 +332,36 @@ def test_every_op_has_a_case():
     covered |= set(test_decompositions.OPS_ON_A_GPU)
     functions = set(ops.__all__) - set(ops.aliases.__all__)  # an alias is the function itself
     assert functions - covered == {"frombuffer"}
+
+
+INTS = {  # calls with a tensor without dims in place of an int; CuPy's arrays have no `__index__`
+    "narrow": lambda x, i: x.narrow(1, i, 2),
+    "narrow from the end": lambda x, i: x.narrow(1, -i, i),
+    "select": lambda x, i: x.select(1, i),
+    "x[i]": lambda x, i: (x[i], x[:, i:], x[i, i]),
+    "roll": lambda x, i: x.roll(i, 1),
+    "repeat": lambda x, i: x.repeat(i, 2),
+    "reshape": lambda x, i: x.reshape(i, -1),
+    "expand": lambda x, i: x[:1].expand(i, 5),
+    "a dim": lambda x, i: (x.unsqueeze(i), x.transpose(0, i), x.cumsum(i), x.flip(i), x.permute(i, 0)),
+    "topk": lambda x, i: x.topk(i),
+    "split": lambda x, i: (*x.split(i, 1), *x.chunk(i)),
+}
+
+
+@pytest.mark.parametrize("call", INTS.values(), ids=INTS)
+def test_a_tensor_in_place_of_an_int(fake_cuda, call):
+    wanted, got = (
+        call(mytorch.arange(10.0, device=place).reshape(2, 5), mytorch.tensor(1, device=place))
+        for place in ("cpu", DEVICE)
+    )
+    assert [y.tolist() for y in flat(got)] == [y.tolist() for y in flat(wanted)]
+
+
+def test_tensors_that_are_no_ints(fake_cuda):
+    x = mytorch.arange(10.0, device=DEVICE)
+    with pytest.raises(RuntimeError, match="start must be a 0-d tensor of integers, got float32"):
+        x.narrow(0, mytorch.tensor(1.0, device=DEVICE), 2)
+    for wrong in (mytorch.tensor(1.0, device=DEVICE), mytorch.tensor(True, device=DEVICE)):
+        with pytest.raises(TypeError):
+            x.roll(wrong)

@@ -39,7 +39,7 @@ def nll_loss(
         reduction: "mean" divides by the weights of all targets not ignored (NaN without any), "sum", "none".
 
     Raises:
-        IndexError: a target out of range (unchecked on a GPU, which would have to synchronize).
+        IndexError: a target out of range (on a GPU: after the next wait).
         ValueError, RuntimeError: invalid shapes, dtypes or reduction.
 
     >>> F.nll_loss(mytorch.tensor([[-0.1, -2.4]]), mytorch.tensor([0]))
@@ -223,7 +223,7 @@ def cross_entropy(
             logits aren't stored as float32 for it: they are read, and their gradient is written, in half.
 
     Raises:
-        IndexError: a target out of range (unchecked on a GPU, which would have to synchronize).
+        IndexError: a target out of range (on a GPU: after the next wait).
         ValueError, RuntimeError: invalid shapes, dtypes, reduction or smoothing.
     Source: label smoothing: Szegedy et al., 2015, https://arxiv.org/abs/1512.00567, section 7.
 

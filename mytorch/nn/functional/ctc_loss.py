@@ -102,7 +102,7 @@ def _check(log_probs, targets, input_lengths, target_lengths, blank, reduction, 
     if inputs.max() > steps:
         raise RuntimeError(f"ctc_loss(): expected input_lengths of at most {steps}, got {inputs.max()}")
     targets = _padded(targets, labels, blank)
-    text = f"ctc_loss(): expected labels from 0 to {classes - 1}, got {{min}} to {{max}}"
+    text = f"ctc_loss(): expected labels from 0 to {classes - 1}, got {{bad}}"
     check_range(targets, 0, classes, text)
     inputs, labels = (tensor(lengths, device=log_probs.device) for lengths in (inputs, labels))
     return log_probs, targets, inputs, labels, blank, reduction, zero_infinity

@@ -39,7 +39,7 @@ def embedding(
         (*input.shape, embedding_dim)
 
     Raises:
-        IndexError: an index out of range (unchecked on a GPU, which would have to synchronize).
+        IndexError: an index out of range (on a GPU: after the next wait).
         RuntimeError: an invalid dtype of `input`, or a weight that is not a matrix.
         AssertionError: `padding_idx` is out of range.
 
@@ -65,7 +65,7 @@ def _check(input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, 
     if sparse and weight.requires_grad and is_grad_enabled():
         raise NotImplementedError("embedding(): sparse gradients are not implemented; use sparse=False")
     count = weight.shape[0]
-    text = f"embedding(): index out of range in self: {{min}} to {{max}}, of {count} rows"
+    text = f"embedding(): index out of range in self: {{bad}}, of {count} rows"
     check_range(input, 0, count, text, IndexError)
     if padding_idx is not None:
         if not -count <= padding_idx < count:
@@ -118,8 +118,8 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
         int64 (*tensor.shape, num_classes)
 
     Raises:
-        RuntimeError: another dtype; classes outside of 0 to num_classes - 1 (unchecked on a GPU, which would
-            have to synchronize); no elements and no `num_classes`.
+        RuntimeError: another dtype; classes outside of 0 to num_classes - 1 (on a GPU: after the next
+            wait); no elements and no `num_classes`.
 
     >>> F.one_hot(mytorch.tensor([0, 2]), 3)
     tensor([[1 0 0]
@@ -134,6 +134,6 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     if num_classes == -1:
         num_classes = int(index.max()) + 1
     text = "one_hot(): class values must be non-negative and smaller than num_classes: "
-    check_range(tensor, 0, num_classes, f"{text}got {{min}} to {{max}} and {num_classes}")
+    check_range(tensor, 0, num_classes, f"{text}got {{bad}} and {num_classes}")
     classes = arange(num_classes, device=tensor.device)
     return (tensor.unsqueeze(-1) == classes).to(dtype=np.int64)

@@ -46,8 +46,8 @@ def embedding_bag(
     Raises:
         ValueError: shapes, modes or options that don't fit.
         NotImplementedError: `per_sample_weights` for another mode than "sum"; `sparse` with a gradient.
-        RuntimeError: offsets that don't begin at 0 or exceed the input; an index out of range (both unchecked
-            on a GPU, which would have to synchronize); an invalid dtype or padding_idx.
+        RuntimeError: offsets that don't begin at 0 or exceed the input; an index out of range (both on a
+            GPU: after the next wait); an invalid dtype or padding_idx.
 
     >>> F.embedding_bag(mytorch.tensor([[1, 0]]), mytorch.tensor([[1.0, 2.0], [3.0, 4.0]]))
     tensor([[2.00000 3.00000]])
@@ -103,7 +103,7 @@ def _check(
     if input.ndim == 2:
         include_last_offset = False
     rows = weight.shape[0]
-    text = f"embedding_bag(): index out of range: {{min}} to {{max}}, of {rows} rows"
+    text = f"embedding_bag(): index out of range: {{bad}}, of {rows} rows"
     check_range(input, 0, rows, text)
     if padding_idx is not None:
         if not -rows <= padding_idx < rows:

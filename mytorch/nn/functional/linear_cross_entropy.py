@@ -118,7 +118,7 @@ def linear_cross_entropy(
         options: `LinearCrossEntropyOptions`, for another size of chunks.
 
     Raises:
-        IndexError: a target out of range (unchecked on a GPU, which would have to synchronize).
+        IndexError: a target out of range (on a GPU: after the next wait).
         RuntimeError, TypeError, ValueError: invalid shapes, dtypes or options.
     Source: gradients together with the loss, in chunks: Hsu et al., "Liger Kernel: Efficient Triton Kernels
         for LLM Training", 2024, https://arxiv.org/abs/2410.10989, section 3.2.

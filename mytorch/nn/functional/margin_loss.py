@@ -133,7 +133,7 @@ def multi_margin_loss(
 
     Raises:
         ValueError: an unknown p or reduction.
-        RuntimeError: shapes; a target out of range (unchecked on a GPU).
+        RuntimeError: shapes; a target out of range (on a GPU: after the next wait).
 
     >>> F.multi_margin_loss(mytorch.tensor([[1.0, 0.5]]), mytorch.tensor([0]))
     tensor(0.25000)
@@ -176,7 +176,7 @@ def multilabel_margin_loss(
 
     Raises:
         ValueError: an unknown reduction.
-        RuntimeError: shapes; a target out of range (unchecked on a GPU).
+        RuntimeError: shapes; a target out of range (on a GPU: after the next wait).
 
     >>> F.multilabel_margin_loss(mytorch.tensor([[0.1, 0.9]]), mytorch.tensor([[1, -1]]))
     tensor(0.10000)

@@ -216,8 +216,8 @@ WRONG = {  # "function, what": (arguments, keyword arguments, message)
     "layer_norm bias": ([X35, (5,), W5, W5[:3]], {}, r"bias of shape \[3\]"),
     "layer_norm dtype": ([X35, (5,), W5.astype("d")], {}, "input is float32, weight is float64"),
     "layer_norm int": ([I35, (5,)], {}, "not implemented for dtype int64"),
-    "embedding range": ([np.array([1, 4]), X45], {}, "index out of range in self: 1 to 4, of 4 rows"),
-    "embedding negative": ([np.array([-1]), X45], {}, "index out of range in self: -1 to -1"),
+    "embedding range": ([np.array([1, 4]), X45], {}, "index out of range in self: 4, of 4 rows"),
+    "embedding negative": ([np.array([-1]), X45], {}, "index out of range in self: -1, of"),
     "embedding dtype": ([W5, X45], {}, "int64 or int32, got float32"),
     "embedding weight": ([I3, W5], {}, r"'weight' must be 2-D, got shape \(5,\)"),
     "embedding padding_idx": (

@@ -111,7 +111,7 @@ def test_bags_are_refused():
         (r"offsets\[0\] has to be 0", (index, rows, bags + 1), {}),
         ("greater than input's length 4, got 5", (index, rows, np.array([0, 5])), {}),
         ("at least 1", (index, rows, bags[:0]), {"include_last_offset": True}),
-        ("out of range: 1 to 6, of 5 rows", (index, rows[:5], bags), {}),
+        ("out of range: 6, of 5 rows", (index, rows[:5], bags), {}),
         ("padding_idx must be within .* got 7", BAGS, {"padding_idx": 7}),
         ("indices of dtype", (index.astype("float32"), rows, bags), {}),
     ):
@@ -189,7 +189,7 @@ def test_alignments_are_refused():
         fails_alike(F.ctc_loss, TF.ctc_loss, *args, match=match, **how)
     with pytest.raises(RuntimeError, match="target_lengths must be integral, got float64"):
         F.ctc_loss(mytorch.tensor(x), mytorch.tensor(targets), (5, 5), (1.5, 2))
-    with pytest.raises(RuntimeError, match="labels from 0 to 3, got 2 to 4"):  # PyTorch reads beyond the row
+    with pytest.raises(RuntimeError, match="labels from 0 to 3, got 4"):  # PyTorch reads beyond the row
         F.ctc_loss(mytorch.tensor(x), mytorch.tensor(targets + 1), (5, 5), (2, 2))
 
 

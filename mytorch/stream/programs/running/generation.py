@@ -8,9 +8,10 @@ from collections.abc import Container
 
 import numpy as np
 
+from ....backends import gpu_errors
 from ....backends.address import address_of
 from ....backends.blas import product
-from ....backends.device import CPU, RawArray, array_module, device, move
+from ....backends.device import CPU, META, RawArray, array_module, device, move
 from ....backends.sliding_window import sliding_window_view
 from ....ops.bounds import ERRORS, require_range
 from ..instruction import Instruction, Reference, Value
@@ -147,7 +148,7 @@ def _lines(
     if i.is_host:
         return _host_lines(i, namespace)
     if i.name == "check":
-        return [_check_line(i, namespace)] if target is CPU else []
+        return [_check_line(i, namespace, target)] if target is not META else []
     if i.name == "launch":
         return [_launch_line(i, namespace)]
     if i.name == "in_order":
@@ -237,8 +238,8 @@ def _constant(x: object, namespace: dict[str, object]) -> str:
     return name
 
 
-def _check_line(i: Instruction, namespace: dict[str, object]) -> str:
-    namespace["check"] = require_range
+def _check_line(i: Instruction, namespace: dict[str, object], target: device) -> str:
+    namespace["check"] = require_range if target is CPU else gpu_errors.check_range
     low, high, text, ignored = [repr(i.kwargs[name]) for name in ("low", "high", "text", "ignored")]
     error = ERRORS[i.kwargs["error"]].__name__
     return f"check({name_of(i.args[0])}, {low}, {high}, {text}, {error}, {ignored})"

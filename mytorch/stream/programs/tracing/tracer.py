@@ -260,8 +260,8 @@ class Tracer(HostCalls):
         self, x: Tensor | RawArray, low: int, high: int, text: str, error: type[Exception],
         ignored: int | None,
     ) -> None:  # fmt: skip
-        """Notes that elements must be within bounds: see `ops.bounds`. A GPU checks none."""
-        if self._is_inside or self.device is not CPU:
+        """Notes that elements must be within bounds: see `ops.bounds`."""
+        if self._is_inside or self.device is META:
             return
         (raw,), _ = self.unwrap((x,))
         kwargs = {"low": low, "high": high, "ignored": ignored, "error": error.__name__, "text": text}
