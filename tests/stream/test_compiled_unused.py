@@ -26,6 +26,7 @@ FUNCTIONS = {  # several results each
     "apart": lambda x, w: (x * 2, w.exp(), (x @ w).sum()),
     "kernels": lambda x, w: (lambda y: (F.softmax(y, 1), F.layer_norm(y, (4,)), F.gelu(y)))(x @ w),
     "broadcast": lambda x, w: (lambda y: (y + x.sum(), y[:1] + y, y.expand(2, 3, 4)))(x @ w),
+    "a written gradient": lambda x, w: (lambda y: (y, y[1:].exp(), w[:2] * 3))(x @ w),
     "transposed": lambda x, w: (lambda y: (y.T, y * 2, (y.T * 3).sum()))(x @ w),
     "split": split,
     "concatenated": lambda x, w: (lambda y: (mytorch.cat([y, y * 2]), y.cumsum(0), y[:, [1, 1]]))(x @ w),
@@ -89,6 +90,40 @@ def test_what_is_left_of_a_program():
     assert left.outputs == (last, None)
 
 
+SUMS = {  # of gradients, in place: the arguments of add, of an absent gradient h among g and k; what is left
+    "of the absent one": ([("out", "g", "h"), ("out", "out", "k")], ["add(%0, %2)"], 3),
+    "of it later": ([("out", "g", "k"), ("out", "out", "h")], ["add(%0, %2)"], 3),
+    "onto it": ([("h", "h", "g")], [], 0),
+    "of two": ([("out", "g", "k"), ("out", "out", "g")], ["add(%0, %2)", "add(%3, %0, out=(%3,))"], 3),
+    "of it twice": ([("out", "h", "g"), ("out", "out", "h"), ("out", "out", "k")], ["add(%0, %2)"], 3),
+    "of nothing": ([("out", "h", "h"), ("out", "out", "h")], [], None),
+    "of nothing, and then": ([("out", "h", "h"), ("out", "out", "k")], [], 2),
+}
+
+
+@pytest.mark.parametrize("sums, left, result", SUMS.values(), ids=SUMS)
+def test_sums_of_gradients_in_place(sums, left, result):
+    names = {"g": value(0), "h": value(1), "k": value(2), "out": value(3)}
+    steps = []
+    for to, *args in sums:
+        args, to = tuple([names[a] for a in args]), names[to]
+        steps.append(
+            Instruction("add", args, {"out": (to,)}, (), (to,)) if args[0] is to else made("add", args, to)
+        )
+    program = Program((names["g"], names["h"], names["k"]), {}, {}, steps, (names[sums[-1][0]],))
+    found = without_gradients(program, [names["h"]])
+    assert [str(i).split("  #")[0].split(" = ")[-1] for i in found.instructions] == left
+    assert [y and y.number for y in found.outputs] == [result]
+
+
+def test_other_arrays_may_be_written_to():
+    g, h, whole, out = value(0), value(1), value(2), value(3)
+    write = Instruction(".setitem", (whole, 0, g), {}, (), (whole,))
+    steps = [made("zeros", ((2, 3), np.dtype("float32")), whole), write, made("add", (g, h), out)]
+    left = without_gradients(Program((g, h), {}, {}, steps, (whole, out)), [h])
+    assert [i.name for i in left.instructions] == ["zeros", ".setitem"] and left.outputs == (whole, g)
+
+
 @pytest.mark.parametrize(
     "steps",
     [
@@ -96,7 +131,9 @@ def test_what_is_left_of_a_program():
         lambda g, h: [made("add", (h, value(9, (1, 3))), value(2))],
         lambda g, h: [made("add", (h, value(9, strides=(4, 8))), value(2))],
         lambda g, h: [made("add", (h, 1.0), value(2))],
-        lambda g, h: [made("add", (g, 1.0), value(2), written=(g,))],
+        lambda g, h: [made("add", (g, 1.0), value(2), written=(h,))],
+        lambda g, h: [made("add", (g, h), value(2)), made("negative", (g,), value(3), written=(g,))],
+        lambda g, h: [made("add", (g, h), value(2)), Instruction("add", (g, g), {"out": (g,)}, (), (g,))],
         lambda g, h: [made("concatenate", ([g, h],), value(2, (4, 3)))],
         lambda g, h: [Instruction("kernel.vjp", (value(8), g, h), {"wanted": {}}, (value(2),))],
     ],
