@@ -11,6 +11,7 @@ from mytorch.models import GPT2, GPT2Config
 from mytorch.nn import functional as F
 from mytorch.optim.flat_buffer import FlatBuffer, GradSlot
 from mytorch.stream.programs import capture, load
+from mytorch.stream.programs.kernels import KEPT_IN_HALF
 from mytorch.stream.programs.nested import leaves
 from tests.on_device import DEVICE, never_waiting
 from tests.stream.test_capture import FUNCTIONS, X, same
@@ -372,3 +373,27 @@ def test_a_graph_without_gradients():
         assert compiled(x).tolist() == model(x).tolist()
     assert "of them in a CUDA graph" in mytorch.compiler.explain(compiled)
     assert "graph" not in mytorch.compiler.explain(graphed(lambda x: x + 1, mytorch.ones(2)))  # on the CPU
+
+
+@pytest.mark.parametrize("name", KEPT_IN_HALF)
+def test_half_precision_is_left_to_the_kernels(name):
+    """Casts to float32 and back around a loop are three passes over memory, where the kernel has one."""
+    arguments = (1,) if "softmax" in name else ()
+    function = getattr(F, name)
+
+    def step(x):
+        return function(x * 2, *arguments) * 3
+
+    for dtype, place in (("float16", DEVICE), ("bfloat16", DEVICE), ("float32", DEVICE), ("float16", "cpu")):
+        found = []
+        for call in (step, mytorch.compile(step, fullgraph=True)):
+            x = mytorch.linspace(-2, 3, 12, device=place).reshape(3, 4).to(dtype).requires_grad_()
+            y = call(x)
+            y.backward(mytorch.ones_like(y))
+            found.append([y.detach().cpu().float().numpy(), x.grad.cpu().to(mytorch.float32).numpy()])
+        tolerance = {"float16": 1e-2, "bfloat16": 5e-2}.get(dtype, 1e-5)
+        np.testing.assert_allclose(found[1][0], found[0][0], rtol=tolerance, atol=tolerance)
+        np.testing.assert_allclose(found[1][1], found[0][1], rtol=tolerance, atol=tolerance)
+        program = capture(step, x.detach()).optimized()
+        is_kernel = f"kernel('{name}'" in str(program)
+        assert is_kernel == (dtype != "float32" and place == DEVICE)

@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from ...backends.device import RawArray, is_raw, thread
+from ...backends.device import CPU, RawArray, is_raw, thread
+from ...backends.dtypes import is_half
 from ...backends.meta.array import MetaArray, new
 from ...core.grad_accumulator import LazyGrad
 from ...core.op import as_raw, op
@@ -32,6 +33,8 @@ KEPT = (
     "gru_steps", "embedding", "dropout", "cross_entropy", "layer_norm", "add_layer_norm", "rms_norm",
     "group_norm", "gelu", "swiglu", "geglu",
 )  # fmt: skip
+# On a GPU these of half precision, too: a loop computes in float32 and would need casts before and behind it.
+KEPT_IN_HALF = ("sigmoid", "silu", "leaky_relu", "relu", "squared_relu", "softmax", "log_softmax")
 # Those that check elements, which aren't there in a capture, and the number of arguments for their checkers.
 CHECKED = {"embedding": 7, "cross_entropy": 9, "linear_cross_entropy": 8}
 _APART = ("linear", "layer_norm", "add_layer_norm", "rms_norm", "group_norm", "gelu", "swiglu", "geglu")
@@ -46,7 +49,8 @@ def call_kept(composite: Composite, args: tuple, has_kernels: bool) -> Any:
         has_kernels: without, only those are kept that check elements.
     """
     name = composite.__name__
-    if name not in (KEPT if has_kernels else CHECKED) or composite.manual_variant is None:
+    is_kept = name in (KEPT if has_kernels else CHECKED) or (has_kernels and _is_half_on_a_gpu(name, args))
+    if not is_kept or composite.manual_variant is None:
         return None
     if _is_small(name, args):
         return None
@@ -54,6 +58,10 @@ def call_kept(composite: Composite, args: tuple, has_kernels: bool) -> Any:
         return _variant(composite)(*args)
     except Unsupported:
         return None
+
+
+def _is_half_on_a_gpu(name: str, args: tuple) -> bool:
+    return name in KEPT_IN_HALF and is_half(args[0].dtype) and thread.tracer.device is not CPU
 
 
 def _is_small(name: str, args: tuple) -> bool:

@@ -21,7 +21,7 @@ from ....nn.functional.composite import REGISTRY
 from ....ops.bounds import ERRORS
 from ....utils.reading import is_count
 from ..instruction import Instruction, Value
-from ..kernels import KEPT, MetaDraw
+from ..kernels import KEPT, KEPT_IN_HALF, MetaDraw
 from ..loops.loop import COLUMN, EXPRESSIONS, FULL, REDUCTIONS, ROW, SCALAR, Loop, Step
 from ..nested import leaves, mapped
 from ..running.host_functions import HOST
@@ -159,7 +159,7 @@ class Checker:
                 raise ValueError(f"{value} is a view of {of}, the file says of {value.of}")
 
     def _kernel(self, name: str, *args: object, outputs: Sequence[Value]) -> None:
-        if name not in KEPT:
+        if name not in (*KEPT, *KEPT_IN_HALF):
             raise ValueError(f"no kernel is named {name!r}")
         *results, saved = outputs
         composite, args = REGISTRY[name], mapped(self._array, args)
