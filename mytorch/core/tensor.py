@@ -23,7 +23,6 @@ from ..backends.device import (
     move,
     shown_device,
     thread,
-    waited,
 )
 from ..backends.dtypes import DTypeLike, get_default_dtype, is_inexact
 from .array import Array
@@ -321,13 +320,9 @@ class Tensor:
         return self.shape[0]
 
     def __bool__(self) -> bool:
-        array = self._data._array
-        if array.size != 1:
+        if self._data._array.size != 1:
             raise RuntimeError(f"truth of a tensor of shape {self.data.shape} is ambiguous: use any(), all()")
-        value = bool(array)
-        if type(array) is not np.ndarray:
-            waited()
-        return value
+        return bool(self._data)
 
     def _only_element(self) -> int | float | bool | complex:
         if self._data._array.size != 1:
