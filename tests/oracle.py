@@ -36,6 +36,13 @@ LAYOUTS = {
 }
 
 
+def cofactors(a: np.ndarray) -> np.ndarray:
+    """The gradient of the determinants of (..., 3, 3): rows b x c, c x a, a x b. PyTorch's is wrong by as
+    much as 4 where LAPACK's determinant of a singular matrix isn't exactly 0, which depends on the CPU."""
+    rows = np.moveaxis(a, -2, 0)
+    return np.stack([np.cross(rows[i - 2], rows[i - 1]) for i in range(3)], -2)
+
+
 def in_both(call: Callable) -> tuple[Callable, Callable]:
     """The functions of tensors `call(mytorch, *tensors)` and `call(torch, *tensors)`."""
     return (lambda *xs: call(mytorch, *xs)), (lambda *xs: call(torch, *xs))
