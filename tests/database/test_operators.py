@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -19,7 +20,7 @@ from tests import seeds
 from .compare import compare, compare_as_good, compare_with_double, same
 from .names import CHOOSING, COMPLEX, FAMILIES, NO_SECOND, RANDOM, ROUGH, UNSTABLE, UP_TO_SIGN
 from .share import ALL, first_of_each_kind
-from .translate import DTYPES, Foreign, counterpart, ours
+from .translate import DTYPES, Foreign, array, counterpart, ours
 
 # For its seed it looks for the unittest that asks, in the source files of the whole stack: most of the time.
 common_utils.extract_test_fn = core.extract_test_fn = lambda: None
@@ -269,17 +270,20 @@ def test_errors(entry):
 
 
 def writes_out(mine, theirs, arguments) -> None:
-    """`out=` as PyTorch's: it is returned, has the values, is resized, and is refused in a lower kind."""
+    """`out=` as PyTorch's: it is returned, is resized, and is refused in a lower kind; its values are those
+    without `out=`, bit by bit."""
     want = theirs(*arguments[0], **arguments[1])
     several = isinstance(want, tuple)
-    wants = list(want) if several else [want]
     args, kwargs = ours(arguments)
+    values = mine(*args, **kwargs)
+    wants, values = (x if several else [x] for x in (want, values))
     for shrink in (False, True):
         outs = tuple(mytorch.empty((0,) if shrink else w.shape, dtype=DTYPES[w.dtype]) for w in wants)
         got = mine(*args, out=outs if several else outs[0], **kwargs)
-        for g, o, w in zip(got if several else [got], outs, wants, strict=True):
+        for g, o, v, w in zip(got if several else [got], outs, values, wants, strict=True):
             assert g is o, "out itself is returned"
-            same(o, w, "out")
+            same(o, w, "out", values=False)
+            np.testing.assert_array_equal(array(o), array(v))
     if not several and wants[0].is_floating_point() and mine.__name__ not in FACTORIES:  # those take out's
         with pytest.raises(RuntimeError, match="can't be cast|expected out to have dtype"):
             mine(*args, out=mytorch.empty(wants[0].shape, dtype=mytorch.int64), **kwargs)
