@@ -9,6 +9,7 @@ from mytorch.nn.fused_ops.triton import attention_backward, attention_parts, lau
 from mytorch.nn.fused_ops.triton.attention_configs import SMALL, TILES
 from mytorch.nn.fused_ops.triton.chips import CHIPS
 from tests.nn.functional.cases import case, normal
+from tests.nn.functional.test_one_key import ATTENTION, LENGTH
 from tests.triton import interpreter
 from tests.triton.cases import CASES
 from tests.triton.harness import arguments, kernel
@@ -55,6 +56,25 @@ def test_five_products_against_float64(row, dtype, monkeypatch):
         check(NAME, raws, dtype)
         names = launch.mode().names
     assert names == {"_forward", "head_backward"}
+
+
+@pytest.mark.parametrize("five", [False, True])
+@pytest.mark.parametrize("name", ATTENTION)
+def test_a_query_that_sees_one_key(name, five, monkeypatch):
+    options, heads, keys, alone = ATTENTION[name]
+    if five and "attn_mask" in options:
+        return
+    monkeypatch.setattr(attention_backward, "has_five_products", lambda *_, **__: five)
+    for table in (TILES, SMALL):
+        monkeypatch.setitem(table, "head", {4: {64: [(80, (64, 64, 8, 1, 64))]}})
+    qkv = [50 * normal(1, h, n, 24) for h, n in ((4, LENGTH), (heads, keys), (heads, keys))]
+    with launch.in_mode(Twice()):
+        y, vjp = kernel(NAME)(*arguments(NAME, case(*qkv, **options), "float32"))
+        g = np.zeros_like(y)
+        g[:, :, alone] = 50 * normal(*g[:, :, alone].shape)
+        dq, dk, dv, *dmask = vjp(g)
+    assert not dq.any() and not dk.any() and dv.any()
+    assert not any(d.array().any() for d in dmask)
 
 
 # what is called: shape of the queries, heads of keys, window, capability -> whether it is one kernel

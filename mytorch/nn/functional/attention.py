@@ -159,8 +159,9 @@ def _check_mask(mask, dtype, scores, is_causal):
 def attention_manual(q, k, v, mask, dropout, is_causal, scale, enable_gqa, window, soft_cap=None):
     """With P = softmax(k q^T) over keys and y = P^T v: dv = P g,  dP = v g^T,  dscores = P (dP - sum(dP P)).
 
-    The sum over the keys is computed as the sum of g y over the features, of which there are fewer. Scores
-    have the shape (..., S, L): NumPy finds the maxima of columns faster than those of short rows.
+    The sum is not computed as that of g y over the features: rounded otherwise, it would leave a gradient
+    where a query sees one key. Scores have the shape (..., S, L): NumPy finds the maxima of columns faster
+    than those of short rows.
     """
     kv_heads = k.shape[-3:-2], v.shape[-3:-2]
     if enable_gqa:
@@ -191,7 +192,6 @@ def attention_manual(q, k, v, mask, dropout, is_causal, scale, enable_gqa, windo
 
     def vjp(g):
         dq, dk, dv = new(*q.shape[-2:]), new(*k.shape[-2:]), new(*v.shape[-2:])
-        delta = dots("...ld->...l", g, y)[..., None, :]
         dmask = None
         for rows, seen, p, t in saved:
             g_rows = g[..., rows, :]
@@ -199,7 +199,7 @@ def attention_manual(q, k, v, mask, dropout, is_causal, scale, enable_gqa, windo
             d = product(v[..., seen, :], _swap(g_rows))
             if keep is not None:
                 d *= keep
-            d -= delta[..., rows]
+            d -= dots("...sl->...l", d, p)[..., None, :]
             d *= p
             if mask is not None and mask.dtype != bool:
                 dmask = _swap(d.copy())

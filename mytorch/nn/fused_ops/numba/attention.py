@@ -2,7 +2,7 @@
 Attention in tiles of queries: the scores of a tile stay in a core's cache and are never stored.
 
     S = scale Q K^T + bias,   P = exp(S - max) / sum,   y = P V
-    dV = P^T dy,   dS = P (dy V^T - delta),   delta = sum(dy y),   dQ = scale dS K,   dK = scale dS^T Q
+    dP = dy V^T,   dS = P (dP - sum(P dP)),   dQ = scale dS K,   dK = scale dS^T Q,   dV = P^T dy
 
 Forward saves the maximum of each row of S and 1 / its sum of exponentials; backward recomputes P from them.
 A tile is multiplied only with keys that one of its queries attends to: in causal attention no later ones,
@@ -41,7 +41,6 @@ from .attention_parts import (
     below,
     dropout_factor,
     fill_with_zeros,
-    inner_products,
     matrix_of,
     multiply,
     rows_contiguous,
@@ -63,7 +62,7 @@ GRAIN = 512  # queries of all heads; with fewer, one thread is faster
 
 
 @kernel(grain=GRAIN)
-def _forward(q, k, v, bias, y, maxima, factors, sizes, mode, dropout):
+def _forward(q, k, v, bias, maxima, factors, sizes, mode, dropout, y):
     """Items are pairs of a head's tiles, the n-th and the n-th last, which balances causal attention."""
     batches, heads, kv_heads, queries, keys, features, value_features = sizes
     before = get_blas_threads()
@@ -104,7 +103,7 @@ def _forward(q, k, v, bias, y, maxima, factors, sizes, mode, dropout):
 
 
 @kernel(grain=GRAIN)
-def _backward(q, k, v, bias, y, maxima, factors, sizes, mode, dropout, dy, dq, dk, dv, dbias, splits, steps):
+def _backward(q, k, v, bias, maxima, factors, sizes, mode, dropout, dy, dq, dk, dv, dbias, splits, steps):
     """Items are heads of the keys, or splits of them, each with its own partial dk and dv."""
     batches, heads, kv_heads, queries, keys, features, value_features = sizes
     before = get_blas_threads()
@@ -132,14 +131,12 @@ def _backward(q, k, v, bias, y, maxima, factors, sizes, mode, dropout, dy, dq, d
             d = gradients[: columns * rows].reshape(columns, rows)
             k_seen, v_seen = rows_from(k, batch, kv_head, oldest), rows_from(v, batch, kv_head, oldest)
             dk_seen, dv_seen = below(dk_head, oldest * dk_head[1]), below(dv_head, oldest * dv_head[1])
-            dy_tile, y_tile = rows_from(dy, batch, head, first), rows_from(y, batch, head, first)
-            bias_tile = rows_from(bias, batch, head, first)
+            dy_tile, bias_tile = rows_from(dy, batch, head, first), rows_from(bias, batch, head, first)
             scores_of(q_tile, k_seen, bias_tile, features, first, oldest, mode, memory, p)
             dyt = memory[: value_features * rows].reshape(value_features, rows)
             transpose(dy_tile, dyt)
             dyt_matrix, p_matrix, d_matrix = matrix_of(dyt), matrix_of(p), matrix_of(d)
             multiply(PLAIN, columns, rows, value_features, ONE, v_seen, dyt_matrix, ZERO, d_matrix)
-            inner_products(dy_tile, y_tile, value_features, delta[:rows])
             row = (batch * heads + head) * queries + first
             largest, factor = maxima[batch, head, first:last], factors[batch, head, first:last]
             scores_backward(p, d, delta, largest, factor, mode, dropout, row, keys, first, oldest)
@@ -172,7 +169,7 @@ def attention(q, k, v, mask, dropout, is_causal, scale, enable_gqa, window, soft
 
     def inputs():
         bias_address = [(0, 0, 0, 0)] if bias is None else addresses(bias)
-        return *addresses(q, k, v), *bias_address, *addresses(y), maxima, factors, sizes, mode, draw
+        return *addresses(q, k, v), *bias_address, maxima, factors, sizes, mode, draw
 
     def gradients(dy, out=None, dbias=0):
         dy = _four_dims(dy, lead)
@@ -200,7 +197,7 @@ def attention(q, k, v, mask, dropout, is_causal, scale, enable_gqa, window, soft
 
         return *found, LazyGrad(mask.shape, mask, add_mask_gradient)
 
-    _forward(*inputs())
+    _forward(*inputs(), *addresses(y))
     return _like_input(y, lead), vjp
 
 

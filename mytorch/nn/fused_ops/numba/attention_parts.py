@@ -160,27 +160,27 @@ def scores_backward(p, d, delta, largest, factor, mode, dropout, row, keys, firs
         for i in range(rows):
             p[j, i] = exp32(p[j, i] - largest[i]) * factor[i]
     set_masked(p, ZERO, first, oldest, mode)
+    for i in range(rows):
+        delta[i] = ZERO
     if dropout[2] > ZERO:
         for j in range(columns):
             for i in range(rows):
                 scale = dropout_factor(dropout, row + i, keys, oldest + j)
-                d[j, i] = p[j, i] * (d[j, i] * scale - delta[i])
-                p[j, i] *= scale
+                d[j, i] *= scale
+                delta[i] += p[j, i] * d[j, i]
+                if scale == ZERO:
+                    p[j, i] = -p[j, i]  # remembers that the weight is dropped
+        for j in range(columns):
+            for i in range(rows):
+                d[j, i] = abs(p[j, i]) * (d[j, i] - delta[i])
+                p[j, i] = maximum32(p[j, i], ZERO) * dropout[3]
     else:
         for j in range(columns):
             for i in range(rows):
+                delta[i] += p[j, i] * d[j, i]
+        for j in range(columns):
+            for i in range(rows):
                 d[j, i] = p[j, i] * (d[j, i] - delta[i])
-
-
-@routine
-def inner_products(x, y, features, out):
-    """out[i] = the inner product of row i of two matrices"""
-    for i in range(out.size):
-        x_row, y_row = floats(x[0] + i * x[1], features), floats(y[0] + i * y[1], features)
-        total = ZERO
-        for j in range(features):
-            total += x_row[j] * y_row[j]
-        out[i] = total
 
 
 def addresses(*arrays: np.ndarray) -> list[tuple[int, int, int, int]]:

@@ -59,7 +59,7 @@ def _forward(
 ):  # fmt: skip
     """BLOCK_Q queries of one head; query i has the position `position` + i among the keys.
 
-    With a float mask the logarithm of the sum is stored in `log_total_ptr`, instead of as a part of lse.
+    With a mask the logarithm of the sum is stored in `log_total_ptr`, instead of as a part of lse.
     """
     tiles = tl.cdiv(length, BLOCK_Q)
     index = tl.program_id(0) // tiles
@@ -133,7 +133,7 @@ def _attention(q, k, v, mask, dropout, is_causal, scale, enable_gqa, window, sof
             _like_input(d, lead, shape)
             for d, lead, shape in zip(found, (batch, kv_batch, kv_batch), shapes, strict=True)
         ]
-        if log_total is None:
+        if bias is None or bias.dtype == np.uint8:
             return tuple(gradients)
 
         def add_mask_gradient(out, beta):
@@ -152,7 +152,7 @@ def forward(
     """Returns (y, lse, log_total), y (B, H, L, EV); the first query has this position among the keys."""
     y = new_heads(q, v.shape[3])
     lse = np.empty(q.shape[:3], np.float32, like=q)
-    log_total = None if bias is None or bias.dtype == np.uint8 else np.empty_like(lse)
+    log_total = None if bias is None else np.empty_like(lse)
     launch_tiles(_forward, "BLOCK_Q", [q, k, v, bias, y], [lse, log_total], (*scalars, position), meta)
     return y, lse, log_total
 

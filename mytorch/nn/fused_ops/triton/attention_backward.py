@@ -4,7 +4,8 @@ and the saved logarithm of each query's sum of exponentials:
 
     p = exp(s - lse),  dv = p^T dy,  dp = dy v^T,  ds = p (dp - delta),  dq = scale ds k,  dk = scale ds^T q
 
-where delta, the sum of dp p over the keys, is that of dy y over the features. Two kernels need seven products
+where delta, the sum of dp p over the keys, is that of dy y over the features; of a query that sees one key
+ds is 0, where dp - delta would be a rounding error. Two kernels need seven products
 a tile: one sums dq over the keys, another dk and dv over the queries, and both compute s and dp. Where there
 are heads enough to fill the GPU, one kernel needs five: a program has a head, sums dk and dv in registers and
 dq in memory. No two programs write to one element, and each adds in a fixed order, so results are
@@ -33,6 +34,7 @@ from .attention_parts import (
     products,
     queries_of,
     sees,
+    sees_one,
     store_rows,
     weights_of,
 )
@@ -69,7 +71,7 @@ def weights_and_ds(
         mask_head = head_of(mask_ptr, mask_strides, batch, head)
         s = masked(s, scale, mask_head, mask_strides, query, key, length, keys)
     p = weights_of(s, unit, lse, log_total)
-    if mask_ptr is not None and log_total is None:
+    if mask_ptr is not None and not mask_ptr.dtype.element_ty.is_floating():
         p = tl.where(s == -float("inf"), 0.0, p)  # lse may be NaN
     if PARTIAL:
         p = tl.where(sees(query, key, keys, window, CAUSAL), p, 0.0)
@@ -80,7 +82,10 @@ def weights_and_ds(
         dp = tl.where(keep, dp * kept_scale, 0.0)
     ds = p * (dp - delta)
     if PARTIAL or mask_ptr is not None:
-        ds = tl.where(p == 0.0, 0.0, ds)  # delta may be NaN, which must not reach masked keys
+        zero = (p == 0.0) | sees_one(query, keys, window, CAUSAL)  # delta may be NaN, not for masked keys
+        if mask_ptr is not None:
+            zero |= (log_total == 0.0) & (p > 0.5)  # exp(0) is the whole sum
+        ds = tl.where(zero, 0.0, ds)
     return weight, ds
 
 
@@ -154,7 +159,7 @@ def keys_tile(
     v = load_rows(v_head, v_strides[2], first_key, keys, BLOCK_K, EV, BLOCK_EV)
     dk = tl.zeros((BLOCK_K, BLOCK_E), tl.float32)
     dv = tl.zeros((BLOCK_K, BLOCK_EV), tl.float32)
-    bounds = queries_of(first_key, length, window, CAUSAL, BLOCK_Q, BLOCK_K)
+    bounds = queries_of(first_key, length, keys, window, CAUSAL, BLOCK_Q, BLOCK_K)
     END: tl.constexpr = 1 if dq_ptr is not None else 3 if window is not None else 2
     if dq_ptr is not None:  # one loop, as two would spill; it masks keys past the last, which would add to dq
         bounds = (bounds[0], bounds[3])
@@ -268,6 +273,8 @@ def backward(
     launch_tiles(queries_backward, "BLOCK_Q", [*arrays, dq], [lse, log_total, delta, None], scalars, meta)
     keys_arrays = [q, k, v, mask, dy, dk, dv]
     launch_tiles(keys_backward, "BLOCK_K", keys_arrays, [lse, log_total, delta], scalars, meta)
+    if k.shape[2] == 1:
+        dq[...], dk[...] = 0, 0  # without a mask its only tile isn't masked
     return dq, dk, dv
 
 

@@ -69,7 +69,7 @@ def store_rows(ptr, stride, first, count, x, E: tl.constexpr):
 
 @triton.jit
 def masked(s, scale, ptr, strides, query, key, length, keys):
-    """Scores s with the mask of their head: s or -inf with a bool mask, scale * s + mask with a float mask.
+    """scale * s with the mask of their head: or -inf with a bool mask, + mask with a float mask.
 
     Of `query` and `key` one is (n, 1), the other (1, m).
     """
@@ -78,7 +78,7 @@ def masked(s, scale, ptr, strides, query, key, length, keys):
     if ptr.dtype.element_ty.is_floating():
         s = s * scale + mask.to(tl.float32)
     else:
-        s = tl.where(mask != 0, s, -float("inf"))
+        s = tl.where(mask != 0, s * scale, -float("inf"))
     return s
 
 
@@ -91,6 +91,17 @@ def sees(query, key, keys, window, CAUSAL: tl.constexpr):
         if window is not None:
             seen = seen & (query - key < window)
     return seen
+
+
+@triton.jit
+def sees_one(query, keys, window, CAUSAL: tl.constexpr):
+    """Whether each query sees one key only, by its position."""
+    first, last = 0, keys - 1
+    if CAUSAL:
+        last = tl.minimum(query, last)
+        if window is not None:
+            first = tl.maximum(query - window + 1, 0)
+    return first == last
 
 
 @triton.jit
@@ -110,17 +121,20 @@ def keys_of(first, keys, window, CAUSAL: tl.constexpr, BLOCK_Q: tl.constexpr, BL
 
 
 @triton.jit
-def queries_of(first, length, window, CAUSAL: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr):
+def queries_of(
+    first, length, keys, window, CAUSAL: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr
+):  # fmt: skip
     """The queries that see the keys `first` to `first` + BLOCK_K - 1, in multiples of BLOCK_Q.
 
-    Returns a, b, c, d: the queries b to c see all of them, those from a to b and from c to d some.
+    Returns a, b, c, d: the queries b to c see all of them, those from a to b and from c to d some, or only
+    the last key.
     """
     a, b, c, d = 0, 0, length, length
     if CAUSAL:
         a = first // BLOCK_Q * BLOCK_Q
         b = tl.cdiv(first + BLOCK_K - 1, BLOCK_Q) * BLOCK_Q
         if window is not None:
-            c = tl.minimum(length, first + window) // BLOCK_Q * BLOCK_Q
+            c = tl.minimum(length, first + window - tl.where(first + 1 == keys, 1, 0)) // BLOCK_Q * BLOCK_Q
             d = tl.minimum(length, first + BLOCK_K - 1 + window)
     b = tl.minimum(b, d)
     return a, b, tl.maximum(b, c), d
