@@ -5,7 +5,8 @@ Settings of the process that make NumPy faster, applied at import; `MYTORCH_TUNE
   to twice as fast. It reads the choice from the environment when NumPy loads it, so this works only before
   NumPy is loaded; the user's choice has precedence, and child processes don't inherit ours.
 - `malloc`: glibc returns the memory of every large array to the kernel when it is freed, so the next one
-  takes page faults. With higher thresholds a training step reuses its memory.
+  takes page faults. With higher thresholds a training step reuses its memory. What constructing, converting
+  or loading a large model leaves is returned once.
 
 `report()` returns what is on.
 """
@@ -22,6 +23,8 @@ CORE_VARIABLE = "OPENBLAS_CORETYPE"
 _AVX512 = {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd"}
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _KEEP_BYTES = (1 << 30, 1 << 25)  # older glibc takes at most 32 MiB
+
+LARGE = 1 << 26  # bytes of a model: less isn't worth the time
 
 _KEPT = "freed arrays"
 
@@ -86,7 +89,8 @@ def _tune_malloc() -> str:
     return "refused by mallopt"
 
 
-def release_freed_memory() -> None:
-    """Returns freed memory to the system, after loading a model for example, if `malloc` was tuned."""
-    if _done.get("malloc", "").startswith(_KEPT):
+def release_freed_memory(nbytes: int) -> None:
+    """Returns freed memory to the system, if `malloc` was tuned, after a model of `nbytes` was constructed,
+    converted or loaded, and is large."""
+    if nbytes >= LARGE and _done.get("malloc", "").startswith(_KEPT):
         ctypes.CDLL(None).malloc_trim(0)

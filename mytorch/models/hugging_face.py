@@ -24,6 +24,7 @@ import numpy as np
 
 import mytorch
 from mytorch import nn
+from mytorch.backends import tune
 from mytorch.backends.device import DeviceLike
 from mytorch.backends.dtypes import DTypeLike
 from mytorch.core.tensor import from_raw
@@ -193,6 +194,8 @@ def fill(model: PretrainedModel, weights: Iterable[tuple[str, np.ndarray]], path
             )
         parameter.copy_(from_raw(array))
         missing.discard(name)
+    array = None  # the last one's memory, too
+    tune.release_freed_memory(sum(p.nbytes for p in parameters.values()))
     for what, names in (("has no", sorted(missing)), ("has unknown", sorted(unknown))):
         if names:
             shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

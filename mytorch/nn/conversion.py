@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..autograd import no_grad
-from ..backends import dtypes
+from ..backends import dtypes, tune
 from ..backends.device import META, as_device
 from ..core.tensor import Tensor, from_raw
 from ..ops.cast import read_target
@@ -32,15 +32,19 @@ class Convertible:
 
     def _apply(self, function: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Replaces the memory of each parameter, buffer and gradient by that of `function(tensor)`."""
+        replaced = 0
         with no_grad():
             for tensor in (*self.parameters(recurse), *self.buffers(recurse)):
                 if is_lazy(tensor):
                     tensor.convert(function)
                     continue
                 grad = tensor._grad
+                replaced += tensor.nbytes
                 replace_data(tensor, function(tensor).data)
                 if grad is not None:
                     tensor._grad = function(from_raw(grad._array)).data
+        grad = None  # the last one's memory, too
+        tune.release_freed_memory(replaced)
         return self
 
     def to(

@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 
 from ..autograd import no_grad
-from ..backends.device import on
-from ..core.tensor import Tensor, raw_of
-from ..ops import erfinv, rand, randn
+from ..backends.device import RawArray, on
+from ..core.tensor import Tensor, from_raw, raw_of
+from ..ops import erfinv, randn
 from ..ops.arrays import as_tensors
 from ..ops.inplace import write
+from ..ops.random import fill
 from ..random import Generator
 
 _GAINS = {
@@ -108,8 +109,12 @@ def trunc_normal_(
             stacklevel=3,
         )
     low, high = (math.erf((x - mean) / std / math.sqrt(2)) for x in (a, b))
-    chance = rand(tensor.shape, dtype=np.float64, device=tensor.device, generator=generator)
-    return write(tensor, (erfinv(chance * (high - low) + low) * (std * math.sqrt(2)) + mean).clamp(a, b))
+
+    def draw(shape: tuple, dtype: np.dtype, rng: Any) -> RawArray:
+        chance = from_raw(rng.random(shape, dtype=np.float64))
+        return raw_of((erfinv(chance * (high - low) + low) * (std * math.sqrt(2)) + mean).clamp(a, b))
+
+    return fill(tensor, "trunc_normal_", generator, draw)
 
 
 @_outside_graph

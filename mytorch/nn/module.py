@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from ..backends import tune
 from ..core.grad_mode import _state
 from ..core.tensor import Tensor
 from .conversion import Convertible
@@ -74,7 +75,9 @@ class Module(Hooked, Convertible):
         attributes = self.__dict__
         if isinstance(value, Parameter):
             self._claim(name, "_parameters", "parameters")
+            replaced = getattr(self._parameters.get(name), "nbytes", 0)
             self.register_parameter(name, value)
+            tune.release_freed_memory(replaced)  # a weight that is shared, for example
         elif isinstance(value, Module):
             self._claim(name, "_modules", "modules")
             attributes["_modules"][name] = value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 
+from ..backends import tune
 from .functional.quantization import BLOCK, require_format
 from .layers.embedding import Embedding
 from .layers.linear import Linear, LinearActivation
@@ -36,6 +37,20 @@ def quantize(model: Module, format: str = "q8_0") -> Module:
     require_format(format, "quantize()")
     if type(model) in LINEAR:
         raise ValueError("quantize(): the model is a linear layer: use nn.QuantizedLinear.from_linear(model)")
+    before = sum(p.nbytes for p in model.parameters())
+    kept = _replace_layers(model, format)
+    tune.release_freed_memory(before)
+    if kept:
+        warnings.warn(
+            f"quantize(): these stay as they are, as their rows are no multiples of {BLOCK} or their weight "
+            f"belongs to another kind of layer, too: {', '.join(kept)}",
+            stacklevel=2,
+        )
+    return model
+
+
+def _replace_layers(model: Module, format: str) -> list[str]:
+    """Replaces the linear layers of a model; returns the names and shapes of those that can't be."""
     owners: dict[int, list[Module]] = {}  # of each parameter
     for module in model.modules():
         for parameter in module._parameters.values():
@@ -54,13 +69,7 @@ def quantize(model: Module, format: str = "q8_0") -> Module:
         for name, child in parent._modules.items():
             parent._modules[name] = made.get(id(child), child)
     join_projections(model)
-    if kept:
-        warnings.warn(
-            f"quantize(): these stay as they are, as their rows are no multiples of {BLOCK} or their weight "
-            f"belongs to another kind of layer, too: {', '.join(kept)}",
-            stacklevel=2,
-        )
-    return model
+    return kept
 
 
 def join_projections(model: Module) -> None:

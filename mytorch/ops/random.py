@@ -16,12 +16,14 @@ from ..core.tensor import Tensor, from_raw, raw_of
 from ..core.upcast import upcast
 from ..random import Generator, generator_on
 from .create import same_kind, size_argument, size_of
-from .inplace import write
+from .inplace import recorded, write
 from .scalars import integer
 
 __all__ = [
     "rand", "randn", "randint", "randperm", "normal", "bernoulli", "rand_like", "randn_like", "randint_like",
 ]  # fmt: skip
+
+BLOCK = 1 << 18  # elements that are drawn at a time
 
 # Draws of raw arrays.
 
@@ -332,9 +334,19 @@ def _with_probability(x: Tensor, p: Tensor | float, rng: np.random.Generator) ->
 # Methods that fill a tensor.
 
 
-def _fill(x: Tensor, name: str, generator: Generator | None, draw: Callable) -> Tensor:
-    """Overwrite `x` with `draw(shape, dtype, rng)`."""
+def fill(x: Tensor, name: str, generator: Generator | None, draw: Callable) -> Tensor:
+    """Overwrites `x` with `draw(shape, dtype, rng)`.
+
+    On the CPU a large tensor is drawn in blocks of rows, which leave no freed memory behind; the numbers are
+    the same.
+    """
     rng = generator_on(x.device, generator).rng
+    if type(rng) is np.random.Generator and x.ndim and x.data.size > BLOCK and not recorded((x,)):
+        rows = max(1, BLOCK * len(x) // x.data.size)
+        for first in range(0, len(x), rows):
+            shape = (min(rows, len(x) - first), *x.data.shape[1:])
+            write(x, draw(shape, x.dtype, rng), slice(first, first + rows), name)
+        return x
     with on(x.device):
         raw = draw(x.data.shape, x.dtype, rng)
     return write(x, raw, name=name)
@@ -344,18 +356,21 @@ def uniform_(x: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Generator 
     """Fills `x` with uniform numbers in [a, b)."""
     if not (math.isfinite(a) and math.isfinite(b)) or a > b:
         raise RuntimeError(f"uniform_(): expected finite bounds with a <= b, got a={a}, b={b}")
-    return _fill(x, "uniform_", generator, _scaled(uniform, b - a, a))
+    return fill(x, "uniform_", generator, _scaled(uniform, b - a, a))
 
 
 def normal_(x: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Tensor:
     """Fills `x` with normal numbers."""
     _check_std(std, "normal_")
-    return _fill(x, "normal_", generator, _scaled(standard_normal, std, mean))
+    return fill(x, "normal_", generator, _scaled(standard_normal, std, mean))
 
 
 def bernoulli_(x: Tensor, p: Tensor | float = 0.5, *, generator: Generator | None = None) -> Tensor:
     """Fills `x` with 1, with probability `p` (a number, or a tensor that broadcasts), else 0."""
-    return _fill(x, "bernoulli_", generator, lambda shape, dtype, rng: _with_probability(x, p, rng))
+    rng = generator_on(x.device, generator).rng
+    with on(x.device):
+        raw = _with_probability(x, p, rng)
+    return write(x, raw, name="bernoulli_")
 
 
 def exponential_(x: Tensor, lambd: float = 1.0, *, generator: Generator | None = None) -> Tensor:
@@ -367,7 +382,7 @@ def exponential_(x: Tensor, lambd: float = 1.0, *, generator: Generator | None =
     def draw(shape, dtype, rng):
         return rng.standard_exponential(shape, dtype=np.float64) / lambd
 
-    return _fill(x, "exponential_", generator, draw)
+    return fill(x, "exponential_", generator, draw)
 
 
 def random_(
@@ -377,4 +392,4 @@ def random_(
     if high is None:
         most = _range_of(x.dtype)[1]
         low, high = 0, (most if dtypes.is_floating_point(x.dtype) else most + 1) if low is None else low
-    return _fill(x, "random_", generator, lambda *how: integers(low or 0, high, *how))
+    return fill(x, "random_", generator, lambda *how: integers(low or 0, high, *how))

@@ -16,7 +16,6 @@ from .flat_buffer import FlatBuffer, FlatGroup, aligned_zeros, ranges
 from .update import CHUNK, CHUNK_CUDA, Chunk, why_no_kernel
 
 _OF_OPTIONS = ("max_exp_avg_sq", "momentum_buffer", "grad_avg")  # an option that was changed adds them
-LARGE = 1 << 26  # bytes: constructing a model of this size leaves much freed memory behind
 
 StateDict = dict[Tensor, dict[str, Any]]  # by parameter: `Optimizer.state`
 
@@ -145,8 +144,8 @@ class FlatState:
             The scalars of these parameters by name, to be written in place.
         """
         buffer, step = self.buffer, 2 if self._initialized[first] else 1
-        if step == 1 and self.device is CPU and buffer.data.nbytes >= LARGE:
-            tune.release_freed_memory()  # later steps reuse what they free
+        if step == 1 and self.device is CPU:
+            tune.release_freed_memory(buffer.data.nbytes)  # later steps reuse what they free
         if self._tensors:
             for i, p in enumerate(buffer.params[first:last], first):
                 if not self._initialized[i]:

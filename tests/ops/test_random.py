@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import mytorch
+from mytorch.ops import random
 from mytorch.ops.categorical import with_replacement
 from tests.each import each
 
@@ -289,6 +290,32 @@ def test_what_was_drawn_has_no_gradient_but_a_zero_one():
             y.sum().backward()
             assert y.requires_grad and x.grad.tolist() == [0, 0, 0]
         assert not m.multinomial(x, 2).requires_grad
+
+
+FILLS = {
+    "normal_": lambda x: x.normal_(1, 2), "uniform_": lambda x: x.uniform_(-1, 2),
+    "exponential_": lambda x: x.exponential_(3), "bernoulli_": lambda x: x.bernoulli_(0.3),
+    "random_": lambda x: x.random_(), "a range": lambda x: x.random_(3, 90),
+    "a tensor of probabilities": lambda x: x.bernoulli_(mytorch.linspace(0, 1, x.numel()).reshape(x.shape)),
+    "trunc_normal_": mytorch.nn.init.trunc_normal_,
+}  # fmt: skip
+
+
+@each("dtype", ["float32", "float64", "float16", mytorch.bfloat16, "int64", "uint8"])
+@each("name", FILLS)
+def test_blocks_have_the_numbers_of_a_whole_tensor(name, dtype, monkeypatch):
+    if dtype in ("int64", "uint8") and not name.startswith(("bern", "random", "a ")):
+        return
+    found = []
+    for block in (1 << 30, 7, 64):
+        monkeypatch.setattr(random, "BLOCK", block)
+        mytorch.manual_seed(4)
+        wide = mytorch.empty(13, 2, 5, dtype=dtype)
+        many = [mytorch.empty(131, dtype=dtype), wide.transpose(0, 2), mytorch.empty(0, 3, dtype=dtype)]
+        found.append([FILLS[name](x).numpy().copy() for x in [*many, mytorch.empty((), dtype=dtype)]])
+        found[-1].append(mytorch.rand(1).numpy())  # the generator is where it was, too
+    for other in found[1:]:
+        assert all(np.array_equal(a, b) for a, b in zip(found[0], other, strict=True))
 
 
 def test_filling_in_place():
