@@ -36,14 +36,22 @@ threads.why_serial()  # before Numba is imported, which reads the environment
 import numba  # noqa: E402
 import numpy as np  # noqa: E402
 from numba import prange  # noqa: E402
-from numba.core import event  # noqa: E402
+from numba.core import codegen, event  # noqa: E402
 
-__all__ = ["device", "kernel", "prange", "routine"]
+__all__ = ["device", "has_instructions", "kernel", "prange", "routine"]
 
 # Sums may be reordered, products and sums contracted. The rest of "fast math" would break NaN and inf.
 FASTMATH = {"reassoc", "contract", "arcp", "nsz"}
 _PATIENCE = 60.0  # seconds for another process to compile a kernel
 _OPTIONS = {"fastmath": FASTMATH, "error_model": "numpy", "boundscheck": False}
+
+
+def has_instructions(name: str) -> bool:
+    """Returns whether kernels may use a set of instructions, "avx512f" for example: those of this CPU, or of
+    NUMBA_CPU_FEATURES; NUMBA_CPU_NAME=generic has none."""
+    chosen = numba.config.CPU_FEATURES
+    features = codegen.get_host_cpu_features() if chosen is None else chosen
+    return f"+{name}" in features.split(",")
 
 
 def device(function: Callable) -> Callable:

@@ -13,15 +13,14 @@ https://doi.org/10.1145/1356052.1356053
 
 from __future__ import annotations
 
-import llvmlite.binding
 import numpy as np
 
-from .jit import device, kernel, prange, routine
+from .jit import device, has_instructions, kernel, prange, routine
 from .lanes import COUNT, fma, load, repeated, splat, store
 
 ZERO = np.float32(0)
 LINE = 4 * COUNT  # bytes of a row of a panel
-HAS_WIDE = bool(llvmlite.binding.get_host_cpu_features().get("avx512f"))
+HAS_WIDE = has_instructions("avx512f")
 ROWS, PANELS = (8, 2) if HAS_WIDE else (4, 1)  # of a tile: its sums are in 16 of 32 registers, or in 8 of 16
 
 

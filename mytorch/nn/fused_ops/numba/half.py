@@ -9,11 +9,12 @@ import functools
 import platform
 
 import numpy as np
-from llvmlite import binding, ir
+from llvmlite import ir
 from numba import types
 from numba.core.errors import TypingError
 from numba.extending import intrinsic
 
+from ....backends.jit import has_instructions
 from ...functional.composite import Unsupported
 
 HALF, SINGLE = np.dtype(np.float16), np.dtype(np.float32)
@@ -42,7 +43,7 @@ def singles(*scalars: float) -> list[np.float32]:
 def _has_half() -> bool:
     if platform.machine().lower() in ("arm64", "aarch64"):
         return True
-    return bool(binding.get_host_cpu_features().get("f16c"))
+    return has_instructions("f16c")
 
 
 @intrinsic
@@ -54,9 +55,24 @@ def upcast(typing_context, x):
         raise TypingError(f"upcast(): float32 or uint16, got {x}")
 
     def generate(context, builder, signature, args):
+        if not _has_half():
+            return _upcast_bits(builder, args[0])
         return builder.fpext(builder.bitcast(args[0], ir.HalfType()), ir.FloatType())
 
     return types.float32(x), generate
+
+
+def _upcast_bits(builder, bits):
+    """The same by integers, where LLVM would call a function that most systems lack, and end the process."""
+    integer, single = ir.IntType(32), ir.FloatType()
+    bits = builder.zext(bits, integer)
+    magnitude = builder.shl(builder.and_(bits, integer(0x7FFF)), integer(13))
+    scaled = builder.fmul(builder.bitcast(magnitude, single), single(2.0**112))  # the exponents' difference
+    finite = builder.bitcast(scaled, integer)
+    infinite = builder.icmp_unsigned(">=", magnitude, integer(0x7C00 << 13))  # or NaN
+    number = builder.select(infinite, builder.or_(finite, integer(0x7F800000)), finite)
+    sign = builder.shl(builder.and_(bits, integer(0x8000)), integer(16))
+    return builder.bitcast(builder.or_(number, sign), single)
 
 
 @intrinsic
