@@ -20,6 +20,7 @@ import contextlib
 import functools
 import gc
 import hashlib
+import platform
 import sys
 import time
 import types
@@ -48,7 +49,9 @@ _OPTIONS = {"fastmath": FASTMATH, "error_model": "numpy", "boundscheck": False}
 
 def has_instructions(name: str) -> bool:
     """Returns whether kernels may use a set of instructions, "avx512f" for example: those of this CPU, or of
-    NUMBA_CPU_FEATURES; NUMBA_CPU_NAME=generic has none."""
+    NUMBA_CPU_FEATURES; NUMBA_CPU_NAME=generic has none. 64-bit Arm always has "fma" and "f16c"."""
+    if platform.machine().lower() in ("arm64", "aarch64"):
+        return name in ("fma", "f16c")
     chosen = numba.config.CPU_FEATURES
     features = codegen.get_host_cpu_features() if chosen is None else chosen
     return f"+{name}" in features.split(",")

@@ -13,7 +13,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from ....backends.jit import device
+from ....backends.jit import device, has_instructions
 
 ZERO, HALF, ONE, TWO = np.float32(0), np.float32(0.5), np.float32(1), np.float32(2)
 INF = np.float32(math.inf)
@@ -50,10 +50,18 @@ def wide_registers(typing_context):
 
 @intrinsic
 def fma(typing_context, x, y, z):
-    """x y + z, rounded once; never reordered, as other sums may be by FASTMATH of `backends.jit`."""
+    """x y + z, rounded once; never reordered, as other sums may be by FASTMATH of `backends.jit`.
+
+    For a CPU without FMA, LLVM would make a product and a sum of it, which are reordered; in float64 the
+    product is exact.
+    """
 
     def generate(context, builder, signature, args):
-        return builder.fma(*args)
+        if has_instructions("fma"):
+            return builder.fma(*args)
+        x, y, z = [builder.fpext(a, ir.DoubleType()) for a in args]
+        total = builder.fadd(builder.fmul(x, y, flags=("nsz",)), z, flags=("nsz",))
+        return builder.fptrunc(total, ir.FloatType())
 
     return types.float32(types.float32, types.float32, types.float32), generate
 
