@@ -337,7 +337,7 @@ def test_nothing_is_kept():
         pass
 
     def alive():
-        return sum(isinstance(x, Marker) for x in gc.get_objects())
+        return sum(type(x) is Marker for x in gc.get_objects())  # isinstance() asks proxies, too
 
     program = capture(Marker(3, 3), mytorch.ones(1, 3))
     gc.collect()
