@@ -1,5 +1,5 @@
 """
-Runs the script as one rank: `python mytorch/utils/start.py mytorch.distributed.run_script [-m] SCRIPT ARGS`.
+Runs the script as one rank: `main` takes the arguments [-m] SCRIPT ARGS.
 
 The launcher starts it. It sets the rank's environment variables, ends all ranks when the
 script fails, and exits together with them.
