@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 os.environ.setdefault("MYTORCH_COMPILE", "wait")  # kernels in the background would be tested at times
+os.environ.setdefault("MYTORCH_CHECK_PROGRAMS", "1")  # what programs declare is compared with what they make
 
 # The tests start hundreds of processes, each of which would compile mytorch where none may write bytecode.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

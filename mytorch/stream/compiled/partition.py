@@ -97,7 +97,7 @@ class Partition:
             grads = tuple([x for x in found if x is not None])
             self.backward = Program(
                 (*saved, *incoming), {}, whole.constants, later, grads, f"{whole.name} backward",
-                gives_lazy=True, device=whole.device,
+                gives_lazy=True, device=whole.device, loose=tuple(incoming),
             )  # fmt: skip
             self._captured, self._incoming = self.backward, incoming
         self._optimize: Callable[[Program], Program] = lambda program: program

@@ -80,33 +80,44 @@ def _variant(composite: Composite) -> Callable:
     manual = composite.manual_variant
 
     def forward(*args: Any) -> tuple:
-        tracer = thread.tracer
-        if composite.__name__ in CHECKED:
+        tracer, name = thread.tracer, composite.__name__
+        if name in CHECKED:
             tracer.without_check(args)
         with tracer.inside():
             result, vjp = manual.forward(*args)
-        results = result if composite.outputs else (result,)
-        made, saved = tracer.note_kernel("kernel", (composite.__name__, *args), results)
-        return (made if composite.outputs else made[0]), lambda g: _vjp(vjp, saved, g, args)
+            results = result if composite.outputs else (result,)
+            results = [_in_order(y, name) for y in results]
+        made, saved = tracer.note_kernel("kernel", (name, *args), results)
+        return (made if composite.outputs else made[0]), lambda g: _vjp(vjp, saved, g, args, name)
 
     variant = op(forward, outputs=composite.outputs, half=True)
     variant.__name__, variant.reference = composite.__name__, manual.reference  # for a graph of the gradient
     return variant
 
 
-def _vjp(vjp: Callable | tuple, saved: Value, g: Any, args: tuple) -> tuple:
+def _vjp(vjp: Callable | tuple, saved: Value, g: Any, args: tuple, name: str) -> tuple:
     """Records the vjp of a kernel."""
     tracer = thread.tracer
     with tracer.inside():
         found = zip(args, gradients(vjp, g), strict=False)
         wanted = {k: tuple(x.shape) for k, (x, dx) in enumerate(found) if is_raw(x) and dx is not None}
         grads = [np.empty(shape, args[k].dtype, like=args[k]) for k, shape in wanted.items()]
+        grads = [_in_order(dx, name) for dx in grads]
     kwargs: dict[str, object] = {"wanted": wanted}
     if any([dx.dtype != np.float32 for dx in grads]):
         kwargs["dtypes"] = tuple([dx.dtype for dx in grads])
     made, _ = tracer.note_kernel("kernel.vjp", (saved, g), grads, kwargs)
     by_position = dict(zip(wanted, made, strict=True))
     return tuple([by_position.get(k) for k in range(len(args))])
+
+
+def _in_order(y: MetaArray, name: str) -> MetaArray:
+    """Returns what stands for a result of a kernel: in C order, but for the heads of attention, which lie
+    beside each other for each token."""
+    if name == "scaled_dot_product_attention" and y.ndim == 4:
+        batches, heads, n, features = y.shape
+        return np.empty((batches, n, heads, features), y.dtype, like=y).swapaxes(1, 2)
+    return y if y.flags.c_contiguous else np.empty(y.shape, y.dtype, like=y)
 
 
 def gradients(vjp: Callable | tuple, g: Any, wanted: Container[int] | None = None) -> list:

@@ -37,6 +37,7 @@ class Program:
         gives_lazy: results of vjps may be `LazyGrad`s, as the engine takes them.
         device: where it runs. Constants lie on the CPU in any case, and are copied once.
         position: where the next `stream` begins, of a program that was frozen in the middle of one.
+        loose: inputs that may lie in another order in memory, as gradients: those are copied.
         is_tuned: loops run in the fastest of several strategies, which are measured; see `strategies`.
     """
 
@@ -51,6 +52,7 @@ class Program:
     device: device = CPU
     position: dict[str, Any] | None = None
     is_tuned: bool = False
+    loose: tuple[Value, ...] = ()
     _run: Executable | None = field(default=None, init=False, repr=False)
     _stream: Stream | None = field(default=None, init=False, repr=False, compare=False)
 

@@ -45,10 +45,10 @@ _MOST_BYTES = 1 << 62
 def is_known(name: str) -> bool:
     """Whether a program in a file may have instructions of this name."""
     is_host = name.startswith("host.") and name.removeprefix("host.") in _HOST
-    return is_host or name in ("loop", "kernel", "kernel.vjp", "check") or _rule_of(name) is not None
+    return is_host or name in ("loop", "kernel", "kernel.vjp", "check") or rule_of(name) is not None
 
 
-def _rule_of(name: str) -> Callable | None:
+def rule_of(name: str) -> Callable | None:
     """Returns what a call does with meta arrays; None for a function that no instruction calls."""
     if name in _OF_ARRAYS:
         return _OF_ARRAYS[name]
@@ -135,7 +135,7 @@ class Checker:
             raise ValueError("it returns new arrays")
 
     def _call(self, i: Instruction) -> None:
-        rule = _rule_of(i.name)
+        rule = rule_of(i.name)
         if rule is None:
             raise ValueError(f"no instruction is named {i.name!r}")
         if not all([name.isidentifier() for name in i.kwargs]):
@@ -259,7 +259,7 @@ def _result_of(
         options = {"axis": int(step.kind == ROW), "keepdims": step.kind == ROW}
     elif step.name == "take":
         fits = given == [FULL, ROW] and step.args[1][0] == "x" and args[1].dtype.kind == "i"
-        return _rule_of("take_along_axis")(*args, axis=1) if fits and step.kind == ROW else _refuse(step)
+        return rule_of("take_along_axis")(*args, axis=1) if fits and step.kind == ROW else _refuse(step)
     elif step.name in EXPRESSIONS:
         count, options = {"where": 3, ".copy": 1}.get(step.name) or getattr(np, step.name).nin, {}
         fits = step.kind == FULL or (step.kind == ROW and {*given} <= {ROW, SCALAR})
@@ -269,7 +269,7 @@ def _result_of(
     sums = [a for a in step.args if isinstance(a, str) and a[0] == "v" and kinds[a] == COLUMN]
     if not fits or sums:
         _refuse(step)
-    y = _rule_of(step.name)(*args, **options)
+    y = rule_of(step.name)(*args, **options)
     return _broadcast(y, shape) if step.kind == FULL else y
 
 
@@ -286,7 +286,7 @@ def _probability(x: object) -> Any:
     return x[1] if isinstance(x, tuple) and len(x) == 2 and isinstance(x[0], MetaDraw) else x
 
 
-_broadcast = _rule_of("broadcast_to")
+_broadcast = rule_of("broadcast_to")
 
 
 def _refuse(step: Step) -> NoReturn:

@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ....backends.meta.layout import layout
+from ..passes.strides import declare_strides
 from ..program import Instruction, Program, Value, mapped
 from .cutting import Cut, scaled
 
@@ -66,7 +68,7 @@ class Builder:
         for x in kept:
             self._values[x, None] = self._storages[x] = x
             self._numbers[x.number] = 1
-        inputs = tuple([self._new(x, dim) for x, dim in stage.inputs])
+        inputs = tuple([self._input(x, dim) for x, dim in stage.inputs])
         instructions = [self._instruction(i) for i in stage.instructions]
         outputs = tuple([self._values[y, kind] for y, kind in stage.outputs.items()])
         held = [
@@ -75,7 +77,20 @@ class Builder:
         ]
         state, constants, owners = held
         name = f"{whole.name} {stage.number}"
-        return Program(inputs, state, constants, instructions, outputs, name, owners)
+        written = {x for i in instructions for x in i.written}
+        loose = tuple([x for x in inputs if x not in written and x.dtype.kind != "O"])
+        made = Program(inputs, state, constants, instructions, outputs, name, owners, loose=loose)
+        return declare_strides(made)
+
+    def _input(self, x: Value, dim: int | None) -> Value:
+        """Returns an input: a part of an array, or what an earlier stage has stored, is taken in C order, and
+        copied if it isn't."""
+        made = self._new(x, dim)
+        if made.dtype.kind != "O" and (dim is not None or x not in self._stage.whole.inputs):
+            strides = layout(made.shape, None, made.dtype).strides
+            made = self._values[x, dim] = replace(made, strides=strides)
+            self._storages[self._stage.bases[x]] = made
+        return made
 
     def _new(self, x: Value, dim: int | str | None, of: Value | None = None) -> Value:
         number = x.number

@@ -9,21 +9,20 @@ from .dead_code import remove_dead_code
 from .functionalize import functionalize
 from .fusion import fuse
 from .gradients import sink_gradients
-from .layout import in_memory_order
 from .products import transpose_products
 from .slices import simplify_slices
+from .strides import declare_strides
 from .sums import split_sums
 from .views import fold_views
 
 __all__ = [
-    "fold_constants", "fold_views", "functionalize", "fuse", "in_memory_order", "merge_common_subexpressions",
+    "declare_strides", "fold_constants", "fold_views", "functionalize", "fuse", "merge_common_subexpressions",
     "optimized", "remove_dead_code", "simplify_slices", "sink_gradients", "split_sums",
     "transpose_products",
 ]  # fmt: skip
 PASSES = (
     fold_views, functionalize, simplify_slices, fold_constants, merge_common_subexpressions, remove_dead_code,
-    in_memory_order, fold_views, remove_dead_code, transpose_products, split_sums, sink_gradients, fuse,
-    remove_dead_code,
+    transpose_products, declare_strides, split_sums, sink_gradients, fuse, remove_dead_code,
 )  # fmt: skip
 
 

@@ -23,6 +23,7 @@ from ..loops.loop import Loop
 from ..loops.loop_numba import DEFAULT, Strategy, loaded
 from ..program import Program, described, fits
 from .autotune import is_compiled, strategy_of
+from .checked import is_on
 from .generation import name_of, source_of, transposed_state
 from .lowering import awaited
 from .memory import scheduled
@@ -53,7 +54,7 @@ class Executable:
         """Generates the function, with the kernels that are there, and for the number of threads."""
         program = self._program
         self._settings = use_fused.default, get_num_threads()
-        text, self._namespace = source_of(program)
+        text, self._namespace = source_of(program, is_checked=is_on())
         self._awaited = awaited(program)
         for number, i in enumerate(scheduled(program)):
             if i.name == "loop":  # each is in a file of its own: see `loaded`
@@ -123,7 +124,7 @@ class Executable:
     def _recorded_run(self) -> Callable:
         """Returns the function that shows its instructions to logs and profilers."""
         if self._recorded is None:
-            text, self._recorded = source_of(self._program, is_recorded=True)
+            text, self._recorded = source_of(self._program, True, is_on())
             loops = [name for name in self._namespace if name.startswith("loop")]
             self._recorded |= {name: self._namespace[name] for name in (*loops, "errors", "IGNORE")}
             exec(compile(_without_warnings(text), f"<{self._program.name}>", "exec"), self._recorded)

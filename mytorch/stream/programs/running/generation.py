@@ -20,35 +20,47 @@ from ..loops import loop_triton
 from ..loops.loop import COLUMN, FULL, ROW, SCALAR
 from ..loops.loop_numba import SMALL
 from ..program import Program
+from .arrays import arranged, as_it_is, as_writeable, flat, in_order, writeable
+from .checked import Checks
 from .host_functions import HOST
 from .lowering import Pointer, lowered
 from .memory import last_uses, scheduled
 from .recorded import RecordedStep
 
 _PROPERTIES = ".T", ".mT", ".real", ".imag"
+_READ_ONLY = "diagonal", "broadcast_to"  # what NumPy returns
 
 
-def source_of(program: Program, is_recorded: bool = False) -> tuple[str, dict[str, object]]:
+def source_of(
+    program: Program, is_recorded: bool = False, is_checked: bool = False
+) -> tuple[str, dict[str, object]]:
     """Returns the source of the function `run`, and what is in its namespace.
 
     Args:
         is_recorded: with a block for each instruction (see `recorded`).
+        is_checked: with checks of what each instruction makes (see `checked`).
     """
     target = program.device
     namespace: dict[str, object] = {"np": np, "flat": flat, "writeable": writeable, "product": product}
-    namespace |= {"in_order": in_order, "address_of": address_of, "sliding_window_view": sliding_window_view}
+    namespace |= {"in_order": in_order, "arranged": arranged, "as_writeable": as_writeable}
+    namespace |= {"address_of": address_of, "sliding_window_view": sliding_window_view}
     if target is not CPU:
-        namespace |= {"cupy": array_module(target), "flat": loop_triton.flat, "writeable": _as_it_is}
+        namespace |= {"cupy": array_module(target), "flat": loop_triton.flat, "writeable": as_it_is}
     namespace |= {name_of(value): raw for value, raw in program.state.items()}
     namespace |= {name_of(value): move(raw, target) for value, raw in program.constants.items()}
     lines = [f"def run({', '.join(map(name_of, program.inputs))}):"]
+    lines += [f"    {name_of(x)} = arranged({name_of(x)}, {x.strides})" for x in program.loose]
     changed = program.changed_storages() - {*program.gradients()}
     instructions = scheduled(program)
     numbers = {i: number for number, i in enumerate(instructions)}
     vectors, ready = _contiguous(program), transposed_state(program)
     if not is_recorded:
         instructions = lowered(program, instructions, vectors)
-    for i, last in zip(instructions, last_uses(program, instructions), strict=True):
+    if is_checked:
+        namespace["checks"] = Checks(program, instructions)
+        given = ", ".join(map(name_of, (*program.inputs, *program.state)))
+        lines.append(f"    bounds = checks.begin({given})")
+    for k, (i, last) in enumerate(zip(instructions, last_uses(program, instructions), strict=True)):
         number = numbers.get(i, -1)
         last = [value for value in last if value not in ready]
         if i.outputs and i.outputs[0] in ready:
@@ -59,6 +71,8 @@ def source_of(program: Program, is_recorded: bool = False) -> tuple[str, dict[st
         if is_recorded and not i.is_host:  # which record themselves
             body = _recorded_lines(number, i, body, instructions, namespace)
         lines += [f"    {line}" for line in body]
+        if is_checked and i.outputs:
+            lines.append(f"    checks.after({k}, bounds, {_source(i.outputs, namespace)})")
         lines += [f"    del {', '.join(map(name_of, last))}"] if last else []
     lines.append(f"    return {_source(program.outputs, namespace)}")
     return "\n".join(lines), namespace
@@ -132,7 +146,8 @@ def _source(x: object, namespace: dict[str, object]) -> str:
 
 def _contiguous(program: Program) -> set[Value]:
     """Returns values that are known to be in C order and writeable."""
-    known = {y for i in program.instructions if i.name in ("loop", "matmul") for y in i.outputs}
+    made = [y for i in program.instructions if i.name in ("loop", "matmul") for y in i.outputs]
+    known = {y for y in made if y.is_c_order}
     held = (*program.state.items(), *program.constants.items())
     return known | {x for x, raw in held if raw.flags.c_contiguous and getattr(raw.flags, "writeable", True)}
 
@@ -151,6 +166,8 @@ def _lines(
         return [_check_line(i, namespace, target)] if target is not META else []
     if i.name == "launch":
         return [_launch_line(i, namespace)]
+    if i.name == "arranged":
+        return [f"{name_of(i.outputs[0])} = arranged({name_of(i.args[0])}, {i.outputs[0].strides})"]
     if i.name == "in_order":
         return [f"{name_of(i.outputs[0])} = in_order({name_of(i.args[0])})"]
     given = [_source(x, namespace) for x in i.args]
@@ -164,6 +181,9 @@ def _lines(
         call = given[0] + i.name
     elif i.name == "reshape" and isinstance(i.args[0], Value) and len(given) == 2 and not i.kwargs:
         call = f"{given[0]}.reshape({given[1]})"  # a microsecond less than NumPy's function
+    elif i.name == "matmul" and i.outputs and any([x.dtype != i.outputs[0].dtype for x in i.inputs()]):
+        wide = [f"{x}.astype({i.outputs[0].dtype.name!r})" for x in given]  # of halves, not rounded yet
+        call = f"product({', '.join(wide)})"
     elif i.name == "matmul" and is_small and [x.ndim for x in i.inputs()] == [2, 2]:
         call = f"{given[0]}.dot({given[1]})"  # the same product, called faster
     elif i.name == "sum" and len(i.inputs()) == len(given) == 1 and not _options(i):
@@ -209,14 +229,16 @@ def _callee(name: str, given: list[str], is_small: bool, has_out: bool, module: 
 
 def _kernel_lines(i: Instruction, namespace: dict[str, object], target: device) -> list[str]:
     results = "".join(f"{name_of(y)}, " for y in i.outputs)
+    arrays = [y for y in i.outputs if y.ndim]  # a kernel decides how they lie in memory
+    ordered = [f"{name_of(y)} = arranged({name_of(y)}, {y.strides})" for y in arrays]
     if i.name == "kernel":
         namespace[i.args[0]] = functools.partial(run_kernel, i.args[0], target.type)
         given = ", ".join(_source(x, namespace) for x in i.args[1:])
-        return [f"{results}= {i.args[0]}({given})"]
+        return [f"{results}= {i.args[0]}({given})", *ordered]
     namespace["vjp"] = run_vjp
     given = [_source(x, namespace) for x in i.args]
     given += [f"{name}={_source(x, namespace)}" for name, x in i.kwargs.items()]
-    return [f"{results}= vjp({', '.join(given)})"]
+    return [f"{results}= vjp({', '.join(given)})", *ordered]
 
 
 def _launch_line(i: Instruction, namespace: dict[str, object]) -> str:
@@ -253,10 +275,10 @@ def _host_lines(i: Instruction, namespace: dict[str, object]) -> list[str]:
 
 
 def _writable(y: Value, i: Instruction) -> list[str]:
-    """The lines that make a result writable: NumPy returns numbers for arrays without dims, and diagonals
+    """The lines that make a result writable: NumPy returns numbers for arrays without dims, and some views
     that are read-only."""
-    if "diagonal" in i.name:
-        return [f"{name_of(y)}.flags.writeable = True"]
+    if i.name.lstrip(".") in _READ_ONLY and y.of is not None:
+        return [f"{name_of(y)} = as_writeable({name_of(y)}, {name_of(i.inputs()[0])})"]
     return [] if y.shape or i.name == "loop" else [f"{name_of(y)} = np.asarray({name_of(y)})"]
 
 
@@ -275,7 +297,6 @@ def _loop_lines(number: int, i: Instruction, contiguous: Container[Value], targe
         else:  # in the memory of an input
             x = i.args[place]
             whole = name_of(x) if x in contiguous else f"writeable({name_of(x)})"
-            whole += "" if x.shape == y.shape else f".reshape({y.shape!r})"
             lines.append(f"{name_of(y)} = {whole}")
             given[place] = flattened
             stored += [] if target is CPU else [flattened]  # Triton's kernels get all outputs
@@ -286,37 +307,3 @@ def _flat_source(x: Value, size: int, is_contiguous: bool) -> str:
     if not is_contiguous or x.size != size:
         return f"flat({name_of(x)}, {size})"
     return name_of(x) if x.ndim == 1 else f"{name_of(x)}.reshape(-1)"
-
-
-def flat(x: np.ndarray, size: int) -> np.ndarray:
-    """Returns the elements in C order; writeable, for which alone loops are compiled.
-
-    Raises:
-        ValueError: the array has another size, for which the loop would read beyond its end.
-    """
-    if x.size != size:
-        raise ValueError(f"a loop needs an array of {size} elements, got shape {x.shape}")
-    flags = x.flags
-    return (x if flags.c_contiguous and flags.writeable else np.array(x, order="C")).reshape(-1)
-
-
-def in_order(x: np.ndarray) -> np.ndarray:
-    """Returns the array, or a copy if it isn't in C order, or read-only."""
-    flags = x.flags
-    return x if flags.c_contiguous and flags.writeable else np.array(x, order="C")
-
-
-def writeable(x: np.ndarray) -> np.ndarray:
-    """Returns the array.
-
-    Raises:
-        ValueError: it is read-only.
-    """
-    if not x.flags.writeable:
-        raise ValueError("a program can't write to a read-only array")
-    return x
-
-
-def _as_it_is(x: RawArray) -> RawArray:
-    """Returns the array: those on a GPU are never read-only."""
-    return x

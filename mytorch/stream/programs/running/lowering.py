@@ -292,6 +292,14 @@ class Lowering(Tracer):
                 self.note(Instruction("in_order", (value,), {}, (made,)))
         return x
 
+    def _arranged(self, x: Any, y: Value) -> Any:
+        """Returns what stands for a result in the order in memory that the program declares."""
+        if not isinstance(x, MetaArray) or x.shape != y.shape or x.strides == y.strides or x.size < 2:
+            return x
+        made = new_of(layout(y.shape, y.strides, y.dtype))
+        self.note(Instruction("arranged", (self.value(x),), {}, (self.new(made),)))
+        return made
+
     def _rename(self, x: MetaArray, value: Value) -> None:
         if self._storages[id(x.storage)] is self._values[id(x)][0]:
             self._storages[id(x.storage)] = value
@@ -299,6 +307,7 @@ class Lowering(Tracer):
 
     def _name(self, made: list[tuple[Value, MetaArray]], start: int) -> None:
         """Gives results the names that the program has for them."""
+        made = [(y, self._arranged(x, y)) for y, x in made]
         new = {y for i in self.instructions[start:] for y in i.outputs}
         names: dict[Value, Value] = {}
         for y, x in made:

@@ -1,5 +1,4 @@
-"""In which loops a result takes the place of an input: one that is to be overwritten by it, or that nothing
-reads any more."""
+"""In which loops a result takes the place of an input that is to be overwritten by it."""
 
 from __future__ import annotations
 
@@ -21,35 +20,23 @@ _NEW = {
 
 
 def in_place(program: Program, instructions: list[Instruction]) -> list[Instruction]:
-    """Returns the instructions, with `places` in loops: the inputs in whose memory results are stored.
+    """Returns the instructions, with `places` in loops: the inputs in whose memory results are stored, as
+    `x[...] = y` follows.
 
-    Such an input is a whole array in C order, of the result's size and dtype, and the loop reads each of its
-    elements before it stores there. Either an instruction made it, and no name reaches its memory after the
-    loop; or `x[...] = y` follows, nothing reads x between them, and y is neither written nor kept. Nothing
-    outlives a call, so threads may run a program at once.
+    Such an input is a whole array in C order, of the result's size and dtype; the loop reads each of its
+    elements before it stores there, nothing reads x between the two, and y is neither written nor kept.
     """
-    made = {value for i in instructions if _makes_new(i) for value in i.outputs if value.of is None}
-    fixed = _read_only(instructions)
     reach = _reach(program, instructions)
-    death = {storage: number for number, i in enumerate(instructions)
-             for value in (*i.inputs(), *i.outputs) for storage in reach[value]}  # fmt: skip
-    escaping = [*program.results(), *[value for i in instructions if i.is_host for value in i.inputs()]]
-    for value in escaping:  # a Python object may keep it for another call
-        death |= dict.fromkeys(reach[value])
-    stores = _stores(instructions, reach, {*escaping})
+    # A Python object may keep what it gets for another call.
+    escaping = {*program.results(), *[value for i in instructions if i.is_host for value in i.inputs()]}
+    stores = _stores(instructions, reach, escaping)
     found = []
     for number, i in enumerate(instructions):
         if number in stores.values():
             continue
         if i.name == "loop":
-            dying = [
-                k for k, x in enumerate(i.args)
-                if x.storage in made and death[x.storage] == number and reach[x] == {x.storage}
-                and sum([x.storage in reach[other] for other in i.args]) == 1
-                and x not in fixed and _is_whole(x)
-            ]  # fmt: skip
-            loop, places = i.kwargs["loop"], {k: x for at, k, x in stores if at == number}
-            i = replace(i, kwargs={**i.kwargs, "loop": replace(loop, places=_places(loop, i, dying, places))})
+            places = tuple([(k, x) for at, k, x in stores if at == number])
+            i = replace(i, kwargs={**i.kwargs, "loop": replace(i.kwargs["loop"], places=places)})
         found.append(i)
     return found
 
@@ -57,15 +44,6 @@ def in_place(program: Program, instructions: list[Instruction]) -> list[Instruct
 def _makes_new(i: Instruction) -> bool:
     ufunc = getattr(np, i.name.split(".")[0], None)
     return i.name == "loop" or i.name in _NEW or isinstance(ufunc, np.ufunc)
-
-
-def _read_only(instructions: list[Instruction]) -> set[Value]:
-    """Returns the views that NumPy makes read-only, and the views of these."""
-    found: set[Value] = set()
-    for i in instructions:
-        if i.name == "broadcast_to" or "diagonal" in i.name or any([x in found for x in i.inputs()]):
-            found |= {y for y in i.outputs if y.of is not None}
-    return found
 
 
 def _reach(program: Program, instructions: list[Instruction]) -> dict[Value, set[Value]]:
@@ -76,18 +54,6 @@ def _reach(program: Program, instructions: list[Instruction]) -> dict[Value, set
         for value in i.outputs:
             found[value] = {value.storage, *inputs}
     return found
-
-
-def _places(
-    loop: Loop, i: Instruction, dying: list[int], places: dict[int, int]
-) -> tuple[tuple[int, int], ...]:  # fmt: skip
-    """Returns the known places, and those of other results in inputs that die."""
-    for k, y in zip(loop.outputs, i.outputs, strict=True):
-        for x in dying if k not in places else ():
-            if x not in places.values() and _fits(loop, i, k, y, x):
-                places[k] = x
-                break
-    return tuple(places.items())
 
 
 def _fits(loop: Loop, i: Instruction, k: int, y: Value, x: int) -> bool:

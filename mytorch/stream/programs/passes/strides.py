@@ -1,0 +1,58 @@
+"""Declares the strides that results have, after passes have put other instructions, or operands, in place."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ....backends.meta.array import MetaArray, new_of, view
+from ....backends.meta.layout import layout
+from ..files.checking import rule_of
+from ..instruction import Instruction, Value
+from ..nested import leaves, mapped
+from ..program import Program
+
+
+def declare_strides(program: Program) -> Program:
+    """Returns the program with the strides, and views, that NumPy's functions give of the operands that they
+    have now: loops, and what writes in place, depend on them."""
+    same: dict[Value, Value] = {}
+    kept = []
+
+    def current(x: object) -> Any:
+        return mapped(lambda x: same.get(x, x) if isinstance(x, Value) else x, x)
+
+    for i in program.instructions:
+        if same:
+            written = tuple([same.get(x, x).storage for x in i.written])
+            i = replace(i, args=current(i.args), kwargs=current(i.kwargs), written=written)
+        for y, now in zip(i.outputs, _outputs(i), strict=True):
+            if y.of in same and now is y:
+                now = replace(y, of=same[y.of].storage)
+            if now is not y:
+                same[y] = now
+        kept.append(replace(i, outputs=current(i.outputs)) if same else i)
+    return replace(program, instructions=kept, outputs=current(program.outputs))
+
+
+def _outputs(i: Instruction) -> tuple[Value, ...]:
+    """Returns the outputs as NumPy makes them."""
+    inputs = i.inputs()
+    is_flat = all([y.of is None and y.ndim < 2 for y in i.outputs]) and "reshape" not in i.name
+    if is_flat or not inputs or i.is_host:
+        return i.outputs
+    if any([x.dtype.kind == "O" for x in inputs]) or (rule := rule_of(i.name)) is None:
+        return i.outputs
+    arrays = {x.storage: new_of(layout(x.storage.shape, x.storage.strides, x.storage.dtype)) for x in inputs}
+    given = {x: view(arrays[x.storage], layout(x.shape, x.strides, x.dtype)) for x in inputs}
+    storages = {id(x.storage): value for value, x in arrays.items()}
+    args, kwargs = mapped(lambda x: given[x] if isinstance(x, Value) else x, (i.args, i.kwargs))
+    made = [x for x in leaves(rule(*args, **kwargs)) if isinstance(x, MetaArray)]
+    if len(made) != len(i.outputs):
+        return i.outputs
+    found = []
+    for y, x in zip(i.outputs, made, strict=True):
+        of = storages.get(id(x.storage))
+        is_same = x.strides == y.strides and of is y.of
+        found.append(y if is_same else replace(y, strides=x.strides, of=of))
+    return tuple(found)
