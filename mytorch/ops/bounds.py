@@ -13,7 +13,7 @@ from ..backends import gpu_errors
 from ..backends.device import CPU, RawArray, is_meta, thread
 from ..core.tensor import Tensor, raw_of
 
-ERRORS = {error.__name__: error for error in (IndexError, RuntimeError)}  # that are raised
+ERRORS = {error.__name__: error for error in (IndexError, RuntimeError, ValueError)}  # that are raised
 
 
 def check_range(
@@ -24,7 +24,7 @@ def check_range(
 
     Args:
         text: of the error; `{bad}` in it becomes the first element outside, or on a GPU any of them.
-        error: IndexError or RuntimeError.
+        error: IndexError, RuntimeError or ValueError.
         ignored: a number that is allowed, too.
     """
     if thread.tracer is not None:
@@ -42,6 +42,13 @@ def check_index(x: Tensor | RawArray, dim: int, size: int, name: str) -> None:
     if on_gpu and x.dtype != bool:
         text = f"{name}(): index {{bad}} is out of bounds for dimension {dim} with size {size}"
         check_range(x, -size, size, text, IndexError)
+
+
+def note_all(valid: RawArray, text: str, error: type[Exception] = RuntimeError) -> None:
+    """Notes, while a program is captured, that its runs raise an error unless all elements of this array of
+    bools are true; eager code looks at elements itself."""
+    if thread.tracer is not None:
+        thread.tracer.check(valid, 1, 2, text, error, None)
 
 
 def require_range(

@@ -10,6 +10,7 @@ from ..backends.device import RawArray, is_meta, on
 from ..backends.dtypes import is_floating_point
 from ..core.tensor import Tensor, from_raw, raw_of
 from ..random import Generator, generator_on
+from .bounds import note_all
 from .random import tensor_argument
 from .scalars import integer
 
@@ -60,14 +61,19 @@ def multinomial(
 def _check_distributions(rows: RawArray, num_samples: int, replacement: bool) -> None:
     if not replacement and num_samples > rows.shape[1]:
         raise RuntimeError(f"multinomial(): can't draw {num_samples} of {rows.shape[1]} without replacement")
-    if is_meta(rows):
-        return
-    if not (np.all(np.isfinite(rows)) and np.all(rows >= 0)):
-        raise RuntimeError("multinomial(): the probabilities contain inf, NaN or negative numbers")
-    if not np.all(np.any(rows > 0, axis=1)):
-        raise RuntimeError("multinomial(): a distribution has no probability above 0")
-    if not replacement and np.any(np.sum(rows > 0, axis=1) < num_samples):
-        raise RuntimeError(f"multinomial(): fewer than {num_samples} categories have a probability above 0")
+    are_known = np.logical_and(np.isfinite(rows), rows >= 0)
+    _require(are_known, "the probabilities contain inf, NaN or negative numbers")
+    _require(np.any(rows > 0, axis=1), "a distribution has no probability above 0")
+    if not replacement:
+        enough = np.sum(rows > 0, axis=1) >= num_samples
+        _require(enough, f"fewer than {num_samples} categories have a probability above 0")
+
+
+def _require(valid: RawArray, text: str) -> None:
+    if is_meta(valid):
+        note_all(valid, f"multinomial(): {text}")
+    elif not np.all(valid):
+        raise RuntimeError(f"multinomial(): {text}")
 
 
 def without_replacement(p: RawArray, num_samples: int, rng: np.random.Generator) -> RawArray:

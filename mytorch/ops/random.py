@@ -15,6 +15,7 @@ from ..core.op import op
 from ..core.tensor import Tensor, from_raw, raw_of
 from ..core.upcast import upcast
 from ..random import Generator, generator_on
+from .bounds import note_all
 from .create import same_kind, size_argument, size_of
 from .inplace import recorded, write
 from .scalars import integer
@@ -83,7 +84,9 @@ def tensor_argument(x: object, name: str) -> Tensor:
 
 
 def _check_std(std: RawArray | float, name: str) -> None:
-    if not is_meta(std) and not np.all(np.greater_equal(std, 0)):
+    if is_meta(std):
+        note_all(np.greater_equal(std, 0), f"{name}(): std must not be negative")
+    elif not np.all(np.greater_equal(std, 0)):
         raise RuntimeError(
             f"{name}(): std must not be negative, got {std if np.ndim(std) == 0 else np.min(std)}"
         )
@@ -91,8 +94,9 @@ def _check_std(std: RawArray | float, name: str) -> None:
 
 def _check_probability(p: RawArray | float, name: str) -> None:
     if is_meta(p):
-        return
-    if not (np.all(np.greater_equal(p, 0)) and np.all(np.less_equal(p, 1))):  # refuses NaN, too
+        is_one = np.logical_and(np.greater_equal(p, 0), np.less_equal(p, 1))
+        note_all(is_one, f"{name}(): probabilities lie in [0, 1]")
+    elif not (np.all(np.greater_equal(p, 0)) and np.all(np.less_equal(p, 1))):  # refuses NaN, too
         found = p if np.ndim(p) == 0 else f"{np.min(p)} to {np.max(p)}"
         raise RuntimeError(f"{name}(): probabilities lie in [0, 1], got {found}")
 

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..backends.device import is_raw
+from ..backends.device import is_meta, is_raw
 from ..core.array import Array
 from ..core.op import op, require_tensor
 from ..core.tensor import Tensor
+from .bounds import note_all
 from .cast import clone
 from .compare import logical_xor
 from .dims import as_sizes, canonical_dim, dims_in_order, numpy_names
@@ -102,9 +103,14 @@ def _source_indices(repeats, total):
     look = total is None or isinstance(repeats, np.ndarray)  # with a total, a GPU needn't be waited for
     if repeats.dtype.name not in ("int64", "int32"):
         raise NotImplementedError(f"repeat_interleave(): repeats must be int64 or int32, got {repeats.dtype}")
+    if is_meta(repeats):
+        note_all(repeats >= 0, "repeat_interleave(): repeats must not be negative")
     if repeats.ndim != 1 or (look and np.any(repeats < 0)):
         raise RuntimeError(f"repeat_interleave(): repeats must be a vector and not negative, got {repeats}")
     ends = np.cumsum(repeats)
+    if is_meta(repeats) and total is not None:
+        text = f"repeat_interleave(): output_size is {total}, the repeats have another sum"
+        note_all(ends[-1:] == total, text)
     needed = int(ends[-1:].sum()) if look else total
     if total not in (None, needed):
         raise RuntimeError(f"repeat_interleave(): output_size is {total}, the repeats sum up to {needed}")

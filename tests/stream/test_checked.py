@@ -1,4 +1,4 @@
-"""The checking mode of programs: what is made is compared with what is declared; layouts in which they differed."""
+"""The checking mode of programs: what is made is as declared; layouts where that wasn't so."""
 
 from dataclasses import replace
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .array import MetaArray, from_result, new
+from .array import MetaArray, from_result
 from .functions import FUNCTIONS
-from .layout import Shape, cut
+from .layout import Shape, cut, sample_of
 from .ufuncs import axes_of
 
 
@@ -107,12 +107,13 @@ def _transform(function: Callable, length: Callable[[int], int], halves: bool) -
     """A Fourier transform that makes `length(n)` numbers; by default n is the dim's size, or 2 (size - 1)."""
 
     def call(x, n=None, axis=-1, norm=None, out=None):
-        (axis,), dtype = axes_of(axis, x.ndim), function(np.ones(2, x.dtype)).dtype
+        (axis,) = axes_of(axis, x.ndim)
         default = 2 * (x.shape[axis] - 1) if halves else x.shape[axis]
         n = default if n is None else n
         if n < 1:
             raise ValueError(f"Invalid number of FFT data points ({n}) specified.")
-        return new((*x.shape[:axis], length(n), *x.shape[axis + 1 :]), dtype)
+        result = function(sample_of(x.layout), 2, axis)  # of two numbers; its memory order is the result's
+        return from_result(result, (*x.shape[:axis], length(n), *x.shape[axis + 1 :]), checked=False)
 
     return call
 

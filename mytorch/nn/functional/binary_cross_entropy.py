@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...backends.device import is_meta
 from ...core.op import op
 from ...core.tensor import Tensor, raw_of
 from ...ops.autocast import autocasts, in_float32
+from ...ops.bounds import note_all
 from .composite import require_float
 from .loss import check_broadcast, is_visible, read_reduction, reduced, same_shape
 
@@ -51,8 +53,11 @@ def binary_cross_entropy(
 
 
 def _check_probabilities(what: str, x: Tensor) -> None:
-    if is_visible(x):
-        raw = raw_of(x)
+    raw = raw_of(x)
+    if is_meta(raw):
+        is_one = np.logical_and(raw >= 0, raw <= 1)
+        note_all(is_one, f"binary_cross_entropy(): all elements of {what} should be between 0 and 1")
+    elif is_visible(x):
         wrong = raw[~((raw >= 0) & (raw <= 1))]
         if wrong.size:
             raise RuntimeError(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from ...backends import dtypes
-from ...backends.device import RawArray, is_raw
+from ...backends.device import RawArray, is_meta, is_raw
 from ...core.op import NUMBERS, stands_for_number
+from ..bounds import note_all
 from ..scalars import Number, without_dims
 
 
@@ -29,8 +30,13 @@ def refuse(kinds: str, name: str, *operands: RawArray | Number) -> None:
 
 def check_divisor(x: RawArray | Number, y: RawArray | Number, name: str) -> None:
     """Raises if integers are divided by zero, except on a GPU, where looking at values would mean waiting."""
-    if dtype_of(x, y).kind in "iu" and np.size(x) and not on_gpu(y) and not _all(y):
-        raise RuntimeError(f"{name}(): ZeroDivisionError: an integer was divided by zero")
+    if dtype_of(x, y).kind not in "iu" or not np.size(x):
+        return
+    text = f"{name}(): ZeroDivisionError: an integer was divided by zero"
+    if is_meta(y):
+        note_all(np.not_equal(y, 0), text)
+    elif not on_gpu(y) and not _all(y):
+        raise RuntimeError(text)
 
 
 def factor(value: Number, dtype: np.dtype, name: str, argument: str = "alpha") -> Number:

@@ -199,7 +199,7 @@ class Checker:
         outputs: Sequence[Value],
     ) -> None:  # fmt: skip
         numbers = [low, high, *([] if ignored is None else [ignored])]
-        if outputs or self._arrays[x].dtype.kind not in "iu" or not all([type(n) is int for n in numbers]):
+        if outputs or self._arrays[x].dtype.kind not in "biu" or not all([type(n) is int for n in numbers]):
             raise ValueError(f"{x} isn't of integers, which it could compare with {numbers}")
         if error not in ERRORS or type(text) is not str:
             raise ValueError(f"it raises {error!r}, with the text {text!r}")

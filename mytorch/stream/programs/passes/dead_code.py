@@ -4,25 +4,26 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ....backends.device import CPU
+from ...instruction import BACKWARD
 from ..instruction import Instruction, Value
-from ..nested import leaves
 from ..program import Program
+from ..raising import raising
 
 
 def remove_dead_code(program: Program) -> Program:
     """Returns the program without instructions that neither contribute to the outputs nor write to its
-    inputs or state, nor check indices: NumPy does that where elements are gathered on the CPU."""
+    inputs or state, nor raise errors, as for an index that is out of bounds: see `raising`. The backward pass
+    takes what the forward pass has checked."""
     changed = program.changed_storages()
     unread = {y for i in program.instructions if i.name == "host.grad" for y in i.outputs} - changed
     given = {*program.inputs, *program.state, *program.gradients()} - unread
     needed = {value.storage for value in [*program.results(), *given]} | {*program.results()}
+    checks = {i for i in raising(program) if not i.origin.startswith(BACKWARD) or i.name == "check"}
     kept = []
     for instruction in reversed(program.instructions):
         touched = {*instruction.outputs, *instruction.written}  # a view that nothing takes changes nothing
         is_call = instruction.is_host and instruction.name != "host.grad"
-        is_check = instruction.name == "check" or (program.device is CPU and _gathers(instruction))
-        if needed.isdisjoint(touched) and not is_call and not is_check:
+        if needed.isdisjoint(touched) and not is_call and instruction not in checks:
             continue
         if instruction.name == "kernel.vjp":
             instruction = _without_unused(instruction, needed)
@@ -31,12 +32,6 @@ def remove_dead_code(program: Program) -> Program:
             needed |= {value, value.storage}
     constants = {value: raw for value, raw in program.constants.items() if value in needed}
     return replace(program, instructions=kept[::-1], constants=constants)
-
-
-def _gathers(i: Instruction) -> bool:
-    """Whether elements are chosen by arrays of integers, which NumPy compares with the bounds."""
-    index = i.args[1:2] if i.name in (".getitem", "take") else ()
-    return any([isinstance(x, Value) and x.dtype.kind in "iu" for x in leaves(index)])
 
 
 def _without_unused(i: Instruction, needed: set[Value]) -> Instruction:

@@ -11,6 +11,7 @@ import numpy as np
 from ..instruction import Instruction, Value
 from ..nested import leaves, mapped
 from ..program import Program
+from ..raising import raising
 
 
 def functionalize(program: Program) -> Program:
@@ -18,7 +19,8 @@ def functionalize(program: Program) -> Program:
 
         %1[...] = add(%1, %2); %1[...] = exp(%1)     becomes     %3 = add(%1, %2); %4 = exp(%3); %1[...] = %4
 
-    Inputs and state get their last value at the end, or before the next call of a Python object. Arrays with
+    Inputs and state get their last value at the end, or before the next call of a Python object, or what may
+    raise an error. Arrays with
     a view that is made before the write and used after it stay as they are: who holds it must see what is
     written.
     """
@@ -42,8 +44,9 @@ class _Functional:
         self._instructions: list[Instruction] = []
 
     def program(self) -> Program:
+        ends = raising(self._program)
         for number, i in enumerate(self._program.instructions):
-            if i.is_host:
+            if i.is_host or i in ends:
                 self._write_back()
             self._add(number, i)
         self._write_back()

@@ -6,14 +6,16 @@ from dataclasses import replace
 
 from ..instruction import Instruction, Value
 from ..program import Program
+from ..raising import raising
 
 _SMALL = 1 << 14  # elements; a large gradient is better stored at once, which frees its memory
 
 
 def sink_gradients(program: Program) -> Program:
     """Returns the program with each `host.set_grad` of few elements before the next call of another object,
-    or use of the stored gradient, or at the end."""
+    what may raise an error, or use of the stored gradient, or at the end."""
     kept: list[Instruction] = []
+    ends = raising(program)
     waiting: list[Instruction] = []
     stored: set[Value] = set()
     for i in program.instructions:
@@ -21,7 +23,8 @@ def sink_gradients(program: Program) -> Program:
             waiting.append(i)
             stored |= {*i.outputs}
             continue
-        if i.is_host or not stored.isdisjoint([x.storage for x in i.inputs()]) or _writes(i, waiting):
+        is_used = not stored.isdisjoint([x.storage for x in i.inputs()])
+        if i.is_host or i in ends or is_used or _writes(i, waiting):
             kept += waiting
             waiting, stored = [], set()
         kept.append(i)

@@ -14,12 +14,14 @@ from ....backends.blas import product
 from ....backends.device import CPU, META, RawArray, array_module, device, move
 from ....backends.sliding_window import sliding_window_view
 from ....ops.bounds import ERRORS, require_range
+from ....ops.linalg_checks import lapack
 from ..instruction import Instruction, Reference, Value
 from ..kernels import run_kernel, run_vjp
 from ..loops import loop_triton
 from ..loops.loop import COLUMN, FULL, ROW, SCALAR
 from ..loops.loop_numba import SMALL
 from ..program import Program
+from ..raising import SOLVERS
 from .arrays import arranged, as_it_is, as_writeable, flat, in_order, writeable
 from .checked import Checks
 from .host_functions import HOST
@@ -43,7 +45,7 @@ def source_of(
     target = program.device
     namespace: dict[str, object] = {"np": np, "flat": flat, "writeable": writeable, "product": product}
     namespace |= {"in_order": in_order, "arranged": arranged, "as_writeable": as_writeable}
-    namespace |= {"address_of": address_of, "sliding_window_view": sliding_window_view}
+    namespace |= {"address_of": address_of, "sliding_window_view": sliding_window_view, "lapack": lapack}
     if target is not CPU:
         namespace |= {"cupy": array_module(target), "flat": loop_triton.flat, "writeable": as_it_is}
     namespace |= {name_of(value): raw for value, raw in program.state.items()}
@@ -102,7 +104,7 @@ def transposed_state(program: Program) -> dict[Value, Value]:
 
 def computed(i: Instruction, known: dict[Value, RawArray]) -> RawArray:
     """Returns the result of a single instruction of arrays whose elements are known."""
-    namespace: dict[str, object] = {"np": np, "product": product}
+    namespace: dict[str, object] = {"np": np, "product": product, "lapack": lapack}
     namespace |= {name_of(x): known[x] for x in i.inputs()}
     exec("\n".join(_lines(0, i, namespace)), namespace)  # our own text
     return np.asarray(namespace[name_of(i.outputs[0])])
@@ -195,6 +197,8 @@ def _lines(
         module = "np" if target is CPU or takes_arrays else "cupy"  # NumPy's functions see their arguments
         callee = _callee(i.name, given, is_small, "out" in i.kwargs, module)
         call = f"{callee}({', '.join(rest)})"
+        if i.name in SOLVERS:  # whose error is NumPy's
+            call = f"lapack({i.name.partition('.')[2]!r}, {callee}, {', '.join(rest)})"
     return [f"{', '.join(map(name_of, i.outputs))} = {call}" if i.outputs else call]
 
 

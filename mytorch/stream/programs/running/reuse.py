@@ -11,6 +11,7 @@ from ....backends.meta.layout import layout
 from ..instruction import Instruction, Value
 from ..loops.loop import FULL, Loop
 from ..program import Program
+from ..raising import raising
 
 # Besides loops and ufuncs, these return new arrays, which share no memory with their arguments. What others
 # return or keep, as kernels and objects of Python do, isn't known: what goes into them is left alone.
@@ -29,7 +30,7 @@ def in_place(program: Program, instructions: list[Instruction]) -> list[Instruct
     reach = _reach(program, instructions)
     # A Python object may keep what it gets for another call.
     escaping = {*program.results(), *[value for i in instructions if i.is_host for value in i.inputs()]}
-    stores = _stores(instructions, reach, escaping)
+    stores = _stores(instructions, reach, escaping, raising(replace(program, instructions=instructions)))
     found = []
     for number, i in enumerate(instructions):
         if number in stores.values():
@@ -63,7 +64,8 @@ def _fits(loop: Loop, i: Instruction, k: int, y: Value, x: int) -> bool:
 
 
 def _stores(
-    instructions: list[Instruction], reach: dict[Value, set[Value]], escaping: set[Value]
+    instructions: list[Instruction], reach: dict[Value, set[Value]], escaping: set[Value],
+    ends: set[Instruction],
 ) -> dict[tuple[int, int, int], int]:  # fmt: skip
     """Returns (loop, step, input) for what `x[...] = y` may do, and the number of that instruction."""
     writes = Counter([x for i in instructions for x in i.written])
@@ -79,7 +81,8 @@ def _stores(
         users = [j for j in instructions if any([y.storage in reach[value] for value in j.inputs()])]
         is_read = any([j.is_host or any([x in reach[value] for value in j.inputs()]) for j in between])
         is_held = y in escaping or any([not _makes_new(j) and j.name != ".setitem" for j in users])
-        if is_read or is_held or writes[x] != 1 or writes[y] or not _is_whole(x) or x.shape != y.shape:
+        is_late = is_read or not ends.isdisjoint(between)
+        if is_late or is_held or writes[x] != 1 or writes[y] or not _is_whole(x) or x.shape != y.shape:
             continue
         k, given = loop.outputs[call.outputs.index(y)], [q for q, z in enumerate(call.args) if x in reach[z]]
         is_first = (at, k) not in [key[:2] for key in found]
