@@ -3,7 +3,7 @@ Random programs in mytorch and in PyTorch: values, dtypes, shapes, gradients, an
 
 A program is a list of statements on some tensors, of views, in-place writes and functions. "exact" ones have
 functions that jump, and values without rounding errors; "smooth" ones functions that round. They run on the
-CPU, or on the strict stand-in for CuPy. "steps" are the programs of tests/ops/programs.py.
+CPU, or on the strict stand-in for CuPy, or compiled (see there); "steps" are those of tests/ops/programs.py.
 """
 
 import re
@@ -16,6 +16,7 @@ import torch
 import mytorch
 from mytorch.backends import cublas
 from tests import oracle, strict_cupy
+from tests.campaigns import compiled
 from tests.campaigns.statements import STATEMENTS, WRITES
 from tests.ops.programs import VIEW_STEPS, WRITE_STEPS, run_steps
 from tests.strict_cupy.cublas import Cublas
@@ -23,6 +24,10 @@ from tests.strict_cupy.cublas import Cublas
 DEADLINE = 120  # seconds
 TRIES = 75
 KNOWN = {}
+KINDS = [
+    "cpu, exact", "cpu, smooth", "cuda, exact", "cuda, smooth", "cpu, steps", "compiled, exact",
+    "compiled, smooth",
+]  # fmt: skip
 # Where PyTorch alone refuses: mytorch copies overlapping memory, has other strides, a GPU looks at no values.
 TORCH_STRICTER = (
     r"Autograd not support dtype|some elements of the input|is a view and its base|view size is not"
@@ -41,7 +46,9 @@ LARGEST = 1e4  # values above that end a program: differences of them would say 
 
 
 def draw(random):
-    kind = random.choice(["cpu, exact", "cpu, smooth", "cuda, exact", "cuda, smooth", "cpu, steps"])
+    kind = random.choice(KINDS)
+    if kind.startswith("compiled"):
+        return compiled.draw(random, kind, SHAPES, DTYPES, statement)
     length = random.randint(1, 12)
     if kind.endswith("steps"):
         kinds = [random.choice(VIEW_STEPS + WRITE_STEPS) for _ in range(length)]
@@ -50,19 +57,22 @@ def draw(random):
     # PyTorch negates bytes as bytes in some gradients: -1 is 255.
     dtypes = [dtype for dtype in DTYPES if dtype != "uint8" or kind.endswith("exact")]
     leaves = [(random.choice(SHAPES), random.choice(dtypes)) for _ in range(random.randint(2, 4))]
-    return kind, leaves, [statement(random, kind) for _ in range(length)], random.randrange(1 << 30)
+    kinds = STATEMENTS[kind.split(", ")[1]]
+    return kind, leaves, [statement(random, kinds) for _ in range(length)], random.randrange(1 << 30)
 
 
-def statement(random, kind):
+def statement(random, kinds):
     """(text, which tensors, the words that are put in)."""
-    text = random.choice(random.choice(STATEMENTS[kind.split(", ")[1]]))
+    text = random.choice(random.choice(kinds))
     words = {"i": str(random.randint(-2, 2)), "j": str(random.randint(-2, 1)), "s": random.choice(NUMBERS)}
     return text, [random.randrange(20) for _ in "abc"], {**words, "t": f"F.{random.choice(DTYPES)}"}
 
 
 def check(folder, kind, *case):
     warnings.simplefilter("ignore")
-    mytorch.use_fused(False)  # no kernel is compiled
+    if kind.startswith("compiled"):
+        return compiled.check(folder, kind, *case, make=array)
+    mytorch.use_fused(False)  # no kernels
     if kind.endswith("steps"):
         steps, transposed = case
         rng = np.random.default_rng(0)

@@ -80,3 +80,16 @@ N.rms_norm({a}, {a}.shape[-1:], eps=1) | F.linalg.vector_norm({a}, dim={i}) | N.
 """)
 
 STATEMENTS = {"exact": (VIEWS, WRITES, EXACT), "smooth": (VIEWS, WRITES, SMOOTH)}
+# Of compiled programs: `i` is an index among the arguments, which may be out of bounds.
+INDEXED = split("""
+{a}[i] | {a}[..., i] | {a}.index_select(0, i) | {a}[i[0]] | {a}[i] += {s} | {a}[i] = {s}
+{a}.index_add_(0, i, {a}[:2].clone()) | {a}.index_fill(0, i, {s}) | {a}.take(i) | N.embedding(i, {a})
+{a}.long() // i.sum() | {a}.index_put((i,), F.ones(1).type_as({a})) | {a}.gather(0, i.unsqueeze(1))
+{a}.narrow(0, 1, 2).t().mul_({s}) | {a}.diagonal().add_({b}.diagonal()) | {a}.expand(2, -1, -1)[0].add_({s})
+{a}[:, ::2].copy_({b}[:, ::2].clone())
+""")
+STATE = split("""
+{a} * FACTOR | {a} + config.bias | {a} * config.kind | layer({a}) | layer({a}.t()) | {a} + layer.total
+{a} + 0 if OFFSET is None else {a} + OFFSET | {a} * 2 if getattr(config, "flag", False) else {a} + 0
+{a} * layer.weight | {a}.detach() * layer.scale
+""")

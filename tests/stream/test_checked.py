@@ -137,3 +137,16 @@ EAGERS = (
 def test_as_in_eager(function):
     x = mytorch.arange(12.0).reshape(3, 4)
     np.testing.assert_allclose(mytorch.compile(function)(x).numpy(), function(x).numpy(), 1e-5, 1e-6)
+
+
+def test_a_kernel_takes_arrays_without_dims():
+    def function(x):
+        y = F.gelu(x * 1)
+        return y * (y > 0)
+
+    found = []
+    for call in (function, mytorch.compile(function)):
+        x = mytorch.tensor(0.5, dtype=mytorch.float16, requires_grad=True)
+        call(x).backward()
+        found.append(x.grad.item())
+    assert found[0] == pytest.approx(found[1], 1e-2)

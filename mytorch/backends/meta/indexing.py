@@ -6,9 +6,10 @@ import operator
 
 import numpy as np
 
+from ..address import address_of
 from ..device import RawArray
 from .array import MetaArray, from_result, view
-from .layout import Shape, cut, sample_of
+from .layout import Shape, sample_of, sampled
 
 FULL = slice(None)
 
@@ -94,6 +95,15 @@ def _split(x: MetaArray, items: list) -> tuple[np.ndarray, list]:
     return x.layout[tuple(basic)], advanced
 
 
+def _zeros(index: object) -> np.ndarray:
+    """Returns indices of the first element, which lie in memory as other indices: the result follows them."""
+    x = np.asarray(sampled(index))
+    if not x.size:
+        return np.zeros(x.shape, np.int64)
+    low, high = np.lib.array_utils.byte_bounds(x)
+    return np.ndarray(x.shape, x.dtype, bytearray(high - low), address_of(x) - low, x.strides)
+
+
 def _gathered(part: np.ndarray, advanced: list) -> tuple[Shape, np.ndarray]:
     """Returns the shape of `part[advanced]`, and the result for the sample."""
     places = [d for d, i in enumerate(advanced) if not isinstance(i, slice)]
@@ -109,5 +119,5 @@ def _gathered(part: np.ndarray, advanced: list) -> tuple[Shape, np.ndarray]:
     sample = sample_of(part)
     if any([part.shape[d] == 0 for d in places]):  # zeros, the indices into the sample, must be allowed
         sample = np.ones([max(n, 1) if d in places else n for d, n in enumerate(sample.shape)], part.dtype)
-    probe = [i if isinstance(i, slice) else np.zeros(cut(np.shape(i)), np.int64) for i in advanced]
+    probe = [i if isinstance(i, slice) else _zeros(i) for i in advanced]
     return (*rest[:first], *index, *rest[first:]), sample[tuple(probe)]

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from ..instruction import Instruction, Value
 from ..program import Program
+from ..raising import raising
 from .loops import Group, domain
 
 _WINDOW = 24  # instructions that wait for a loop before it is closed
@@ -39,6 +40,7 @@ class _Fused:
         self._waiting: set[Value] = set()  # the results of these
         self._program = program
         self._uses, self._results = program.uses(), {*program.results()}
+        self._ends = raising(program)  # errors are raised in their order
         self._makers = {value: i for i in program.instructions for value in i.outputs}
 
     def add(self, i: Instruction) -> None:
@@ -47,6 +49,7 @@ class _Fused:
             return
         inputs = i.inputs()
         waits = not self._waiting.isdisjoint(inputs)
+        waits = waits or (i in self._ends and not self._ends.isdisjoint(self._later))
         if not waits and self._group.accepts(i):
             return
         if not waits and self._group.made.isdisjoint(inputs) and domain(i) is None:

@@ -54,6 +54,9 @@ def source_of(
     lines += [f"    {name_of(x)} = arranged({name_of(x)}, {x.strides})" for x in program.loose]
     changed = program.changed_storages() - {*program.gradients()}
     instructions = scheduled(program)
+    # Kernels, and Python's objects, take arrays, not the numbers that NumPy makes of those without dims.
+    takers = [i for i in instructions if i.name.startswith("kernel") or i.is_host]
+    changed |= {x.storage for i in takers for x in i.inputs() if not x.ndim and x.dtype.kind != "O"}
     numbers = {i: number for number, i in enumerate(instructions)}
     vectors, ready = _contiguous(program), transposed_state(program)
     if not is_recorded:
