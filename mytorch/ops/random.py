@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..backends import dtypes
-from ..backends.device import DeviceLike, RawArray, device_of_new, is_meta, on
+from ..backends.device import DeviceLike, RawArray, device_of_new, is_meta, is_raw, on
 from ..backends.dtypes import DTypeLike
 from ..core.op import op
 from ..core.tensor import Tensor, from_raw, raw_of
@@ -84,19 +84,18 @@ def tensor_argument(x: object, name: str) -> Tensor:
 
 
 def _check_std(std: RawArray | float, name: str) -> None:
-    if is_meta(std):
-        note_all(np.greater_equal(std, 0), f"{name}(): std must not be negative")
-    elif not np.all(np.greater_equal(std, 0)):
+    if is_raw(std) and is_meta(std):
+        note_all(std >= 0, f"{name}(): std must not be negative")
+    elif not np.all(std >= 0):
         raise RuntimeError(
             f"{name}(): std must not be negative, got {std if np.ndim(std) == 0 else np.min(std)}"
         )
 
 
 def _check_probability(p: RawArray | float, name: str) -> None:
-    if is_meta(p):
-        is_one = np.logical_and(np.greater_equal(p, 0), np.less_equal(p, 1))
-        note_all(is_one, f"{name}(): probabilities lie in [0, 1]")
-    elif not (np.all(np.greater_equal(p, 0)) and np.all(np.less_equal(p, 1))):  # refuses NaN, too
+    if is_raw(p) and is_meta(p):
+        note_all((p >= 0) & (p <= 1), f"{name}(): probabilities lie in [0, 1]")
+    elif not (np.all(p >= 0) and np.all(p <= 1)):  # refuses NaN, too
         found = p if np.ndim(p) == 0 else f"{np.min(p)} to {np.max(p)}"
         raise RuntimeError(f"{name}(): probabilities lie in [0, 1], got {found}")
 

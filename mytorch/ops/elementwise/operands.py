@@ -33,10 +33,11 @@ def check_divisor(x: RawArray | Number, y: RawArray | Number, name: str) -> None
     if dtype_of(x, y).kind not in "iu" or not np.size(x):
         return
     text = f"{name}(): ZeroDivisionError: an integer was divided by zero"
-    if is_meta(y):
+    if not on_gpu(y):
+        if not _all(y):
+            raise RuntimeError(text)
+    elif is_meta(y):
         note_all(np.not_equal(y, 0), text)
-    elif not on_gpu(y) and not _all(y):
-        raise RuntimeError(text)
 
 
 def factor(value: Number, dtype: np.dtype, name: str, argument: str = "alpha") -> Number:
