@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ....backends.device import RawArray
+from ....backends.device import RawArray, cupy
 from ....core.grad_accumulator import LazyGrad
 
 
@@ -35,7 +35,21 @@ def arranged(x: RawArray | LazyGrad, strides: tuple[int, ...]) -> RawArray | Laz
     if all([n == 1 or ours == theirs for n, ours, theirs in pairs]):
         return x
     order = sorted(range(x.ndim), key=lambda d: -strides[d])
-    made = np.empty([x.shape[d] for d in order], x.dtype, like=x).transpose(np.argsort(order))
+    made = np.empty([x.shape[d] for d in order], x.dtype, like=x)
+    made = made.transpose([order.index(d) for d in range(x.ndim)])
+    made[...] = x
+    return made
+
+
+def copied_as_it_lies(x: RawArray) -> RawArray:
+    """Returns a copy of an array on a GPU with the same strides, also with gaps between elements."""
+    if not x.size:
+        return x.copy()
+    pairs = [*zip(x.shape, x.strides, strict=True)]
+    first = sum([(n - 1) * -step for n, step in pairs if step < 0]) // x.itemsize
+    last = sum([(n - 1) * step for n, step in pairs if step > 0]) // x.itemsize
+    memory = np.empty(first + last + 1, x.dtype, like=x)
+    made = cupy().lib.stride_tricks.as_strided(memory[first:], x.shape, x.strides)
     made[...] = x
     return made
 

@@ -71,7 +71,10 @@ def source_of(
         if i.outputs and i.outputs[0] in ready:
             continue
         body = _lines(number, i, namespace, vectors, target)
-        if target is CPU:
+        if target is not CPU:  # CuPy may lay a result out in another order than NumPy
+            made = [y for y in i.outputs if y.of is None and y.ndim > 1] if _is_call(i) else []
+            body += [f"{name_of(y)} = arranged({name_of(y)}, {y.strides})" for y in made]
+        else:
             body += [line for y in i.outputs if y.storage in changed for line in _writable(y, i)]
         if is_recorded and not i.is_host:  # which record themselves
             body = _recorded_lines(number, i, body, instructions, namespace)
@@ -203,6 +206,11 @@ def _lines(
         if i.name in SOLVERS:  # whose error is NumPy's
             call = f"lapack({i.name.partition('.')[2]!r}, {callee}, {', '.join(rest)})"
     return [f"{', '.join(map(name_of, i.outputs))} = {call}" if i.outputs else call]
+
+
+def _is_call(i: Instruction) -> bool:
+    """Whether an instruction calls a function of NumPy, or of CuPy."""
+    return not i.is_host and i.name != "loop" and not i.name.startswith("kernel")
 
 
 def _options(i: Instruction) -> list[str]:

@@ -14,6 +14,7 @@ from ....optim.flat_buffer import GradSlot
 from ....optim.optimizer import Optimizer
 from ..instruction import Instruction
 from ..program import Program
+from .arrays import copied_as_it_lies
 from .execution import Executable
 
 _IN_A_GRAPH = ("host.draw", "host.kept", "host.random", "host.grad", "host.set_grad", "host.add_grad")
@@ -92,7 +93,7 @@ class Graphed(OnGPU):
         with on(self._device):
             if not self._was_run:
                 self._was_run = True
-                return super().__call__(*[x.copy() for x in raws])
+                return super().__call__(*map(copied_as_it_lies, raws))
             if self._graph is None or not self._is_current():
                 self.bind()  # an optimizer may just have moved the parameters
                 try:
@@ -114,7 +115,7 @@ class Graphed(OnGPU):
         for slot in before:
             slot.release()
             slot.take()
-        self._inputs = [x.copy() for x in raws]
+        self._inputs = [*map(copied_as_it_lies, raws)]
         self._read = _gradients(self._reads)
         captured = CUDAGraph()
         try:
