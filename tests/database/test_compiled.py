@@ -50,7 +50,7 @@ def pairs_of(entry, i):
     if ALL:
         return pairs
     rest = [pair for pair in pairs if pair != first]
-    return [first] * (first in pairs) + [rest[7 * i % len(rest)]]
+    return [first] * (first in pairs) + ([rest[7 * i % len(rest)]] if rest else [])
 
 
 def arguments_of(sample, layout):
