@@ -17,7 +17,7 @@ import torch
 
 import mytorch
 from tests import oracle
-from tests.campaigns.statements import INDEXED, STATE, STATEMENTS, WRITES
+from tests.campaigns.statements import INDEXED, STATE, STATEMENTS, WRITES, without_jumps
 
 LAYOUTS = {
     "plain": lambda a: a.copy(),
@@ -85,10 +85,12 @@ LARGEST = 1e4
 def draw(random, kind, shapes, dtypes, statement):
     """The case: leaves, statements, what is returned, calls, whether there are kernels, the seed."""
     leaves = [(random.choice(shapes), random.choice(dtypes), random.random() < 0.6) for _ in range(3)]
+    kinds, others = STATEMENTS[kind.split(", ")[1]], (INDEXED, STATE)
+    if kind.endswith("smooth"):
+        kinds, others = [*map(without_jumps, kinds)], [*map(without_jumps, others)]
     found = []
     for _ in range(random.randint(2, 12)):
-        kinds = (INDEXED, STATE) if random.random() < 0.25 else STATEMENTS[kind.split(", ")[1]]
-        found.append(statement(random, kinds))
+        found.append(statement(random, others if random.random() < 0.25 else kinds))
     # Elements that share memory may be written in any order.
     writes = any(is_write(text) for text, *_ in found)
     allowed = [name for name in LAYOUTS if name != "expanded" or not writes]
