@@ -86,7 +86,7 @@ class Checks:
             self._refuse(text, f"{value.described()} is read-only")
         if is_plain and x.size:
             low, high = bounds[value] = np.lib.array_utils.byte_bounds(x)
-            whole = bounds.setdefault(base, (low, high))
+            whole = bounds.get(base, (low, high))  # nothing is known, or written, of NumPy's numbers
             if not whole[0] <= low <= high <= whole[1]:
                 self._refuse(text, f"{value.described()} isn't a view of {base!r}, but a copy")
 
