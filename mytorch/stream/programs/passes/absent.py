@@ -40,8 +40,8 @@ def without_gradients(program: Program, absent: Collection[Value]) -> Program | 
         elif i.name != "add" or len(found) != 1 or not same.add(i.outputs[0], i.args[1 - found[0]]):
             return None
     results = mapped(lambda x: None if isinstance(x, Value) and x in zeros else same(x), program.outputs)
-    inputs = tuple([x for x in program.inputs if x not in zeros])
-    return replace(program, inputs=inputs, instructions=kept, outputs=results)
+    inputs, loose = (tuple([x for x in found if x not in zeros]) for found in (program.inputs, program.loose))
+    return replace(program, inputs=inputs, loose=loose, instructions=kept, outputs=results)
 
 
 def _adds_in_place(i: Instruction) -> bool:
