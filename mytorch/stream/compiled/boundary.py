@@ -7,9 +7,10 @@ object in two places, or has been changed, would not be so after it.
 from __future__ import annotations
 
 import enum
+import inspect
 import types
 from collections import OrderedDict
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import is_dataclass
 from typing import Any
 
@@ -22,8 +23,10 @@ from ...core.tensor import Tensor, raw_of
 from ...nn.module import Module
 from ..programs.nested import Made, leaves, mapped
 from ..programs.tracing.capture import Traced
-from ..programs.tracing.reachable import is_foreign
-from .effects import is_opaque
+from ..programs.tracing.opaque import why_opaque
+from ..programs.tracing.refusals import Refusals
+from .syntax import plain
+from .watching import refused
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _LASTING = (
@@ -33,24 +36,20 @@ _LASTING = (
 """Types whose objects are equal, or the same, in each call."""
 
 
-def refuse_arguments(others: Collection[object]) -> None:
-    """Raises an error if an argument of a part is an object for which it might do more than can be seen."""
-    for x in others:
-        if not isinstance(x, (*_LASTING, Array)) and is_opaque(x):
-            raise NotImplementedError(f"a program can't hold what it does to a {type(x).__name__}")
+def note_opaque(refusals: Refusals, function: Callable, args: tuple, kwargs: dict) -> None:
+    """Notes which parameters of a function are opaque.
 
-
-def refuse_iterators(others: Collection[object]) -> None:
-    """Raises an error for an iterator among the arguments: what is taken of it can't be seen."""
-    for x in others:
-        if hasattr(type(x), "__next__") and is_foreign(type(x).__module__):
-            raise NotImplementedError(f"a program can't hold the elements of a {type(x).__name__}")
-
-
-def refuse_opaque(objects: Collection[object]) -> None:
-    """Raises an error if a function uses an object whose contents can't be compared."""
-    for x in objects:
-        raise NotImplementedError(f"a program can't hold what is in a {type(x).__name__}")
+    Raises:
+        NotImplementedError: it isn't known which, as for a module with hooks, or the function itself is.
+    """
+    if (what := why_opaque(function)) is not None:
+        raise refused(what)
+    whats = [why_opaque(x) for x in leaves((args, kwargs))]
+    if any(whats):
+        found = plain(function)
+        if found is None or (isinstance(function, Module) and function._hooks is not None):
+            raise refused(next(filter(None, whats)))
+        refusals.note_parameters(found.__code__, inspect.signature(function).bind(*args, **kwargs).arguments)
 
 
 def attributes_of_containers(x: object) -> list[object]:

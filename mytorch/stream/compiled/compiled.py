@@ -261,7 +261,8 @@ def _key(
 def _place(error: BaseException, function: Callable) -> str:
     """Returns the line of the user's program at which an error was raised: "train.py:12"."""
     frames = [(code.co_filename, line) for code, line in frames_of(error)]
-    users = [(file, line) for file, line in frames if not file.startswith((_PACKAGE, _LIBRARY))]
+    foreign = _PACKAGE, _LIBRARY, "<frozen"
+    users = [(file, line) for file, line in frames if not file.startswith(foreign) and file.endswith("py")]
     if users:
         return f"{Path(users[-1][0]).name}:{users[-1][1]}"
     code = getattr(inspect.unwrap(function), "__code__", None)

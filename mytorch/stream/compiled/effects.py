@@ -1,22 +1,15 @@
-"""Effects that the source shows: which calls do more than to compute, which `with` may hide errors."""
+"""What the source of a statement shows: does it load something opaque, may a `with` hide errors?"""
 
 from __future__ import annotations
 
 import ast
 import builtins
-import sys
 import types
 
-from ..programs.tracing.reachable import is_foreign
+from ..programs.tracing.opaque import why_opaque
 from .syntax import cells_of
 from .variables import Names
 
-_EFFECTS = ("breakpoint", "exec", "input", "next", "open", "print")  # builtins that do more than to compute
-_PURE = (
-    "abc", "builtins", "cmath", "collections", "contextlib", "copy", "dataclasses", "enum", "functools",
-    "itertools", "math", "numbers", "operator", "types", "typing",
-)  # fmt: skip
-_CLEAR = ("argparse", "builtins", "enum", "functools", "mytorch", "numpy", "types")
 _UNKNOWN = object()
 
 
@@ -30,25 +23,11 @@ class Scope:
     def __init__(self, function: types.FunctionType, locals: Names):
         self._locals, self._cells, self._globals = locals, cells_of(function), function.__globals__
 
-    def has_effect(self, node: ast.AST) -> bool:
-        """Returns whether a node is known to do more than to compute: to print, to draw numbers, to read a
-        clock, or to use a queue."""
-        if isinstance(node, ast.Name):
-            return is_opaque(self._resolved(node))
-        return isinstance(node, ast.Call) and self._call_has_effect(node)
-
-    def _call_has_effect(self, call: ast.Call) -> bool:
-        function = call.func
-        if isinstance(function, ast.Name):
-            found = self._resolved(function)
-            root = getattr(found, "__module__", None) or type(getattr(found, "__self__", None)).__module__
-            if found is getattr(builtins, function.id, _UNKNOWN):
-                return function.id in _EFFECTS
-            return found is not _UNKNOWN and _is_impure(root)
-        owner = self._resolved(function.value) if isinstance(function, ast.Attribute) else _UNKNOWN
-        if isinstance(owner, types.ModuleType):
-            return owner.__name__ == "numpy.random" or _is_impure(owner.__name__)
-        return is_opaque(owner)
+    def loads_opaque(self, node: ast.AST) -> bool:
+        """Returns whether a node is known to load something that a program can't hold."""
+        found = self._resolved(node) if isinstance(node, (ast.Name, ast.Attribute)) else _UNKNOWN
+        is_module = isinstance(found, types.ModuleType)  # of which a function may only compute
+        return not is_module and found is not _UNKNOWN and why_opaque(found) is not None
 
     def suppresses(self, statement: ast.With) -> bool:
         """Returns whether a `with` statement may suppress exceptions: those of the package don't."""
@@ -77,20 +56,3 @@ class Scope:
             except ValueError:  # not assigned yet
                 return _UNKNOWN
         return self._globals.get(node.id, getattr(builtins, node.id, _UNKNOWN))
-
-
-def is_opaque(x: object) -> bool:
-    """Returns whether what is done to an object can't be seen, as with files, iterators and sets."""
-    root = type(x).__module__.partition(".")[0]
-    if (
-        isinstance(x, (set, bytearray))
-        or hasattr(type(x), "__next__")
-        or "numpy.random" in type(x).__module__
-    ):
-        return True
-    return root not in _CLEAR and is_foreign(root)
-
-
-def _is_impure(module: str) -> bool:
-    root = module.partition(".")[0]
-    return root in sys.stdlib_module_names and root not in _PURE

@@ -259,7 +259,7 @@ class _Splitter:
     def _is_break(self, statement: ast.stmt, line: int | None) -> bool:
         if line is not None and statement.lineno <= line <= statement.end_lineno:
             return True
-        return any(map(self._scope.has_effect, _executed(statement)))
+        return any(map(self._scope.loads_opaque, _executed(statement)))
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:

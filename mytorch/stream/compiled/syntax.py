@@ -12,8 +12,8 @@ import weakref
 from collections.abc import Callable
 
 from ...nn.module import Module
+from ..programs.tracing.opaque import is_foreign
 from ..programs.tracing.places import content
-from ..programs.tracing.reachable import is_foreign
 from .watching import frames_of
 
 _made: weakref.WeakKeyDictionary[types.FunctionType, ast.FunctionDef] = weakref.WeakKeyDictionary()

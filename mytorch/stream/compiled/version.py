@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 from ...backends.device import RawArray, device_of, is_raw
@@ -19,8 +18,6 @@ from ..programs.tracing.reachable import Reachable
 from ..programs.tracing.tracer import Tracer
 from . import boundary
 from .backend import Backend
-from .calls import refused_effects
-from .draws import Draws
 from .partition import Partition
 from .syntax import is_part
 from .watching import Changed, watching
@@ -45,21 +42,18 @@ class Version:
     ):  # fmt: skip
         self._raws, self._numbers = [*raws, *numbers.inputs.values()], numbers
         others = [x for x in leaves((args, kwargs)) if not isinstance(x, Tensor)]
-        if is_part(function):
-            boundary.refuse_arguments(others)
         self.places = {k: type(x) for k, x in numbers.inputs.items() if isinstance(k, Place)}
         objects = [x for x in others if not is_raw(x)]
-        boundary.refuse_iterators(objects)
         objects += boundary.attributes_of_containers((args, kwargs))
         self._reachable = Reachable(function, *objects, inputs=self.places)
-        boundary.refuse_opaque(self._reachable.opaque)
+        boundary.note_opaque(self._reachable.refusals, function, args, kwargs)
         self.asks_identity = self._reachable.asks_identity
         if numbers.inputs and self._reachable.asks_types:
             raise NotImplementedError("it asks for the type of what may be a number")
         caches = [(function, function.cache_info().misses) for function in self._reachable.caches]
-        draws = Draws(self._reachable.seen.values())
+        watched = self._reachable.snapshot if watches else None
         try:
-            with watching(self._reachable.snapshot) if watches else nullcontext([]) as frames:
+            with watching(self._reachable.refusals, watched) as frames:
                 self._capture(function, args, kwargs, picks)
         finally:
             for function, misses in caches:  # what it keeps now holds nothing
@@ -67,10 +61,7 @@ class Version:
                     function.cache_clear()
             self.flags = self._reachable.snapshot.take_flags()
             change = self._reachable.snapshot.undo()
-            has_drawn = draws.undo()  # the function, when it runs eagerly, shall draw them
             self._reachable.seen.clear()
-        if has_drawn:
-            raise NotImplementedError("a program can't hold random numbers of Python's random, or of NumPy")
         if change is not None:
             raise Changed(f"a program can't hold what it does to Python's objects: {change}", frames)
         self._owners = [x for x in self._owners if x[0]() is not None]  # without those it made of arrays
@@ -87,7 +78,7 @@ class Version:
         known, seen = self._reachable.tensors, self._reachable.seen
         options = {"reads_rates": self._reachable.reads_rates, "with_repeats": True, "picks": picks}
         running = traced(function, args, kwargs, known, self._answer, self._numbers, **options)
-        with refused_effects(self._reachable), running as found:
+        with running as found:
             self._owners = [
                 (weakref.ref(owner), value, found.tracer.state[value], owner.requires_grad)
                 for value, owner in found.tracer.owners.items()

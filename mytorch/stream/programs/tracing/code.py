@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dis
-import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 _DYNAMIC = {  # with these a function gets at attributes without naming them
     "__class__", "__delattr__", "__dict__", "__getattr__", "__getattribute__", "__init__", "__setattr__",
@@ -13,13 +12,25 @@ _DYNAMIC = {  # with these a function gets at attributes without naming them
     "replace", "setattr",
 }  # fmt: skip
 _DYNAMIC_GLOBALS = {"dir", "eval", "exec", "type", "vars"}  # and these, which are also names of methods
+_ANY_ATTRIBUTE = {
+    "__dict__", "__getattribute__", "asdict", "astuple", "attrgetter", "getattr", "methodcaller",
+}  # fmt: skip
 _LOADS = ("LOAD_GLOBAL", "LOAD_NAME")  # instructions of Python that load a global
 _OF_ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "STORE_ATTR", "DELETE_ATTR")
 
 
 def names_in(code: types.CodeType) -> set[str]:
     """Returns the names of globals and attributes in a function and in those that are defined in it."""
-    return {name for inner in _codes_in(code) for name in inner.co_names}
+    return {name for inner in codes_in(code) for name in inner.co_names}
+
+
+def parameter_loads_in(code: types.CodeType, names: Container[str]) -> Iterator[tuple[int, str]]:
+    """Yields the offsets of instructions of a function itself that load some of its variables, or of those of
+    the function around it, and which."""
+    for i in dis.get_instructions(code):
+        if i.opname.startswith(("LOAD_FAST", "LOAD_DEREF", "STORE_FAST_LOAD")):
+            loaded = i.argval if isinstance(i.argval, tuple) else (i.argval,)
+            yield from [(i.offset, name) for name in loaded if name in names]
 
 
 def globals_in(code: types.CodeType) -> set[str]:
@@ -38,14 +49,6 @@ def attributes_in(code: types.CodeType) -> Iterator[tuple[str, str]]:
             before = i.argval if i.opname == "LOAD_ATTR" else ""
 
 
-def imports_in(code: types.CodeType, package: str) -> Iterator[types.ModuleType]:
-    """Yields the modules that a function of a package imports itself, if they are loaded."""
-    for i in _instructions_in(code):
-        if i.opname == "IMPORT_NAME":
-            names = i.argval, f"{package}.{i.argval}".strip("."), i.argval.partition(".")[0]
-            yield from [sys.modules[name] for name in names if name in sys.modules]
-
-
 def gets_at_others(code: types.CodeType) -> bool:
     """Whether a function gets at attributes that it doesn't name."""
     if code.co_filename == "<string>":  # of a dataclass: `__eq__` names `__class__`
@@ -53,6 +56,31 @@ def gets_at_others(code: types.CodeType) -> bool:
     if any([i.opname == "MATCH_CLASS" for i in _instructions_in(code)]):
         return True
     return not (names_in(code).isdisjoint(_DYNAMIC) and globals_in(code).isdisjoint(_DYNAMIC_GLOBALS))
+
+
+def attribute_loads_in(code: types.CodeType) -> Iterator[tuple[int, str, str | None]]:
+    """Yields the offsets of instructions of a function itself with which it gets at attributes, how that is
+    written, and the name of the attribute; None if the function computes it, as for `getattr(x, f"_{name}")`.
+    """
+    found = [i for i in dis.get_instructions(code) if i.opname != "EXTENDED_ARG"]
+    for k, i in enumerate(found):
+        if i.opname in (*_LOADS, *_OF_ATTRIBUTES) and i.argval in _ANY_ATTRIBUTE:
+            yield i.offset, i.argval, _name_in(found[k + 1 :]) if i.argval == "getattr" else None
+        elif i.opname in _OF_ATTRIBUTES[:3]:
+            yield i.offset, i.argval, i.argval
+
+
+def _name_in(later: list[dis.Instruction]) -> str | None:
+    """Returns the name in a call of `getattr`, which was just loaded, if it is written out, and the other
+    arguments are a name or an attribute, and a name or a constant."""
+    kinds = [i.opname for i in later[:20] if i.opname != "PUSH_NULL"]
+    k = 1
+    while kinds[k] == "LOAD_ATTR":
+        k += 1
+    is_simple = kinds[0].startswith("LOAD_") and kinds[k] == "LOAD_CONST"
+    ends = [kind.startswith(("CALL", "PRECALL")) for kind in kinds[k + 1 : k + 3]]
+    is_simple = is_simple and (ends[0] or (kinds[k + 1].startswith("LOAD_") and ends[1]))
+    return [i.argval for i in later if i.opname != "PUSH_NULL"][k] if is_simple else None
 
 
 def compares_identity(code: types.CodeType) -> bool:
@@ -66,13 +94,13 @@ def compares_identity(code: types.CodeType) -> bool:
 
 
 def _instructions_in(code: types.CodeType) -> Iterator[dis.Instruction]:
-    for inner in _codes_in(code):
+    for inner in codes_in(code):
         yield from dis.get_instructions(inner)
 
 
-def _codes_in(code: types.CodeType) -> Iterator[types.CodeType]:
+def codes_in(code: types.CodeType) -> Iterator[types.CodeType]:
     """Yields the code of a function, and of those that are defined in it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from _codes_in(constant)
+            yield from codes_in(constant)

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import functools
 import os
-import sys
-import sysconfig
 import types
-import weakref
-from abc import ABC
-from array import array
+from abc import ABC, ABCMeta
 from collections import deque
 from collections.abc import Container, Iterable, Iterator, Mapping
-from contextvars import ContextVar
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass
 from typing import Any, Generic
 
 import numpy as np
@@ -23,27 +18,22 @@ from ....nn.hooks import Hooks
 from ....nn.module import REGISTRIES, Module
 from ....optim.lr_scheduler import LRScheduler
 from ....optim.optimizer import Optimizer
-from .code import attributes_in, compares_identity, gets_at_others, globals_in, imports_in, names_in
+from .code import attributes_in, compares_identity, gets_at_others, globals_in, names_in
+from .loads import Loads
+from .opaque import CONTAINERS, HOLDERS, WRAPPERS, is_foreign, is_mytorchs, parts_of, why_opaque
 from .places import Attributes, Place, content
-from .snapshot import LONGEST, PLAIN, Snapshot
+from .refusals import Refusals
+from .snapshot import PLAIN, Snapshot
 
 _RATES = {"param_groups", "get_last_lr", "_last_lr", "last_epoch"}
 _HELD = {*REGISTRIES, "_non_persistent_buffers_set"}  # a module's own, which are never replaced
 _OF_CLASSES = {"__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__abstractmethods__"}
 _OF_OPTIMIZERS = {"state", "defaults", "param_groups", "pending_clip", "_group_states", "_hooks", "_stepped"}
-_WRITABLE = (dict, types.CellType, Attributes)  # holders, which the namespace of a class isn't
 _OF_CALLABLES = ("func", "args", "keywords", "__self__", "__func__", "__wrapped__")
 _OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__")
 _MAKES = ("__init__", "__new__", "__post_init__")  # methods that have run for objects which are there
 _COMPUTE = {"__getattr__", "__getattribute__"}
 _OF_MODULES = {*dir(Module), "forward", "training"}  # names by which the package gets at a module
-_WRAPPERS = (  # of methods
-    property, staticmethod, classmethod, functools.cached_property, functools.partialmethod,
-    functools.singledispatchmethod,
-)  # fmt: skip
-_HOLDERS = ("_thread", "argparse", "collections", "os", "queue", "types")  # modules of Python
-_OPAQUE = (ContextVar, bytearray, array)
-_INSTALLED = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
 
 
 @dataclass
@@ -66,8 +56,8 @@ class Reachable:
     of, modules and their hooks, containers, dataclasses and instances of the user's classes.
 
     Of instances of the user's classes, and of these, only attributes count that one of the functions names,
-    unless one gets at others by `getattr` or the like. Code of Python, NumPy, mytorch and installed packages
-    is taken as constant.
+    unless one gets at others by `getattr` or the like. Code of Python, NumPy and mytorch is taken as
+    constant; installed packages are followed as the user's own. What is opaque isn't: see `Refusals`.
 
     Args:
         roots: what a function uses for certain.
@@ -76,8 +66,7 @@ class Reachable:
     Attributes:
         snapshot: the values that it found.
         tensors: those that it found.
-        iterators: the places of iterators that aren't objects of a user's class.
-        opaque: objects whose contents can't be compared.
+        refusals: where something opaque is loaded.
         caches: functions that keep their results (`functools.lru_cache`).
         asks_types: whether a function calls `type`, so that what stands for a number isn't as good as one.
         asks_identity: whether a function asks what is the same object (`x is y`), other than None.
@@ -88,8 +77,7 @@ class Reachable:
     def __init__(self, *roots: object, inputs: Container[Place] = ()):
         self.snapshot = Snapshot(inputs)
         self.tensors: dict[Tensor, None] = {}
-        self.iterators: list[Place] = []
-        self.opaque: list[object] = []
+        self.refusals = Refusals()
         self.caches: list[Any] = []
         self.asks_types = self.asks_identity = self._is_dynamic = False
         self.names: set[str] = set()
@@ -103,10 +91,14 @@ class Reachable:
         waiting = list(reversed(roots))
         while waiting or (waiting := [*self._named()]):
             x = waiting.pop()
-            if isinstance(x, PLAIN) or id(x) in seen:
+            if isinstance(x, PLAIN) or id(x) in seen or why_opaque(x) is not None:
                 continue
             seen[id(x)] = x
             waiting += reversed([*self._inside(x)])  # parameters shall be found in their order
+        if self._is_dynamic or "hasattr" in self.names:
+            for x in seen.values():
+                if isinstance(x, (types.FunctionType, types.ModuleType)) and _is_users(x):
+                    self.snapshot.keep_names(vars(x))
 
     @property
     def reads_rates(self) -> bool:
@@ -138,7 +130,7 @@ class Reachable:
         for named in self._by_name.values():
             names = named.entries.keys() - named.known
             if named.owners is None:
-                names &= self.names
+                names &= names if self._is_dynamic else self.names
             elif not self._is_dynamic:
                 others = known.difference(*[self._found_as.get(owner, ()) for owner in named.owners])
                 names = {name for name in names if not self._accessed.get(name, others) <= others}
@@ -161,34 +153,28 @@ class Reachable:
             yield x.optimizer
         elif isinstance(x, types.FunctionType):
             yield from self._of_function(x)
-        elif isinstance(x, types.MethodType):
-            yield from (x.__self__, x.__func__)
         elif isinstance(x, (types.BuiltinMethodType, types.MethodWrapperType)):
             yield x.__self__
         elif isinstance(x, types.ModuleType):
-            if x is os and not self.names.isdisjoint(("environ", "getenv")):
-                yield os.environ
-            if not is_foreign(x.__name__):
+            if _is_users(x):
                 self._by_name[id(x)] = _Named(vars(x), set(), None)
-        elif isinstance(x, (functools.partial, *_WRAPPERS)):
-            yield from _parts_of(x)
-        elif isinstance(x, (list, tuple, dict, set, frozenset, deque, types.MappingProxyType)):
+        elif isinstance(x, (functools.partial, types.MethodType, *WRAPPERS)):
+            yield from parts_of(x)
+        elif isinstance(x, CONTAINERS):
             yield from self._of_container(x)
         elif isinstance(x, np.ndarray):
             self.snapshot.keep_array(x)
-        elif isinstance(x, weakref.ref):
-            yield x()
-        elif isinstance(x, _OPAQUE):
-            self.opaque.append(x)
+        elif isinstance(x, os._Environ):
+            yield x._data
         elif isinstance(x, type):
             yield from self._of_class(x)
         elif isinstance(x, Module):
             for registry in REGISTRIES:
                 yield from self._of_container(x.__dict__[registry], is_ordered=registry == "_modules")
             yield from self._of_object(x, [name for name in x.__dict__ if name not in _HELD])
-        elif isinstance(x, Hooks) or _is_users(x):
+        elif isinstance(x, Hooks) or _is_followed(x):
             yield from self._of_object(x, x.__dict__)
-        if isinstance(x, (list, tuple, dict, set, deque)) and _is_users(x):
+        if isinstance(x, CONTAINERS) and _is_followed(x):
             yield from self._of_object(x, x.__dict__)
         if names := _slots_of(x):
             yield from self._of_dict(Attributes(x, names), names)
@@ -201,14 +187,13 @@ class Reachable:
     def _of_container(
         self, x: list | tuple | Mapping | set | frozenset | deque, is_ordered: bool = True
     ) -> Iterator[object]:
-        if isinstance(x, (list, set, deque)) or (isinstance(x, dict) and len(x) > LONGEST):
+        if isinstance(x, (list, set, deque)):
             self.snapshot.keep_items(x)
         if isinstance(x, Mapping):
             self.snapshot.keep_names(x, is_ordered)
         for name, item in zip(getattr(x, "_fields", ()), x, strict=False):
             self._found_as.setdefault(id(item), set()).add(name)
-        if len(x) <= LONGEST:  # else data
-            yield from self._of_dict(x, x) if isinstance(x, Mapping) else x
+        yield from self._of_dict(x, x) if isinstance(x, Mapping) else x
 
     def _of_object(self, x: object, names: Iterable[str]) -> Iterator[object]:
         """Yields attributes of an object: of a user's class only those that functions name."""
@@ -253,6 +238,10 @@ class Reachable:
 
     def _of_class(self, kind: type) -> Iterator[object]:
         """Yields the attributes of a user's class and its bases."""
+        if isinstance(kind, ABCMeta):
+            self.snapshot.keep_registrations()
+        if not is_foreign(type(kind).__module__):
+            yield type(kind)
         left_out = {*_OF_CLASSES, "step"} if issubclass(kind, Optimizer) else _OF_CLASSES  # it runs as it is
         for base in kind.__mro__:
             if not is_foreign(base.__module__):
@@ -262,21 +251,20 @@ class Reachable:
     def _of_dict(self, entries: Mapping, names: Iterable[str]) -> Iterator[object]:
         for name in names:
             if name in entries and self.snapshot.keep_entry(entries, name):
-                self._note_iterator(entries[name], entries, name)
-                self._found_as.setdefault(id(entries[name]), set()).add(name)
-                yield entries[name]
+                self.refusals.note_attribute(name, entries[name])
+                yield self._found(name, entries[name])
 
-    def _note_iterator(self, x: object, *place: Any) -> None:
-        is_iterator = hasattr(type(x), "__next__") and is_foreign(type(x).__module__)
-        if is_iterator and isinstance(place[0], _WRITABLE):
-            self.iterators.append(Place(*place))
+    def _found(self, name: str, x: object) -> object:
+        self._found_as.setdefault(id(x), set()).add(name)
+        return x
 
     def _of_function(self, function: types.FunctionType) -> Iterator[object]:
-        if is_foreign(function.__module__):
+        if function is os.getenv:
+            yield os.environ
+        if is_foreign(function.__module__) and not function.__module__.startswith("namedtuple_"):
             return
         for cell in function.__closure__ or ():
             if self.snapshot.keep_cell(cell):
-                self._note_iterator(content(cell), cell)
                 yield content(cell)
         yield from self._of_dict(Attributes(function, _OF_FUNCTIONS), _OF_FUNCTIONS)
         code = function.__code__
@@ -284,30 +272,23 @@ class Reachable:
         if function.__dict__ or function.__name__ in {*names, *code.co_freevars}:  # which may give it some
             self.snapshot.keep_names(function.__dict__)
             yield from self._of_dict(function.__dict__, function.__dict__)
+        if not _is_users(function):  # a user's in a wrapper of the package
+            return
+        self.refusals.note_function(function)
+        for load in Loads(function, self.snapshot):
+            self.refusals.note_load(load)
+            yield self._found(load.name.rpartition(".")[2], load.value)
         self.names |= names
         for name, before in attributes_in(code):
             self._accessed.setdefault(name, set()).add(before)
         self._is_dynamic = self._is_dynamic or gets_at_others(code)
         self.asks_types = self.asks_types or "type" in globals_in(code)
         self.asks_identity = self.asks_identity or compares_identity(code)
-        yield from self._of_dict(function.__globals__, sorted(globals_in(code)))
-        yield from imports_in(code, function.__globals__.get("__package__") or "")
 
 
-def _parts_of(x: Any) -> tuple:
-    """Returns what a partial function, or an attribute of a class that is made of functions, calls."""
-    if isinstance(x, (functools.partial, functools.partialmethod)):
-        return x.func, x.args, x.keywords
-    names = ("fget", "fset", "fdel", "__func__", "func", "dispatcher")
-    return tuple([getattr(x, name) for name in names if hasattr(x, name)])
-
-
-@functools.cache
-def is_foreign(module: str | None) -> bool:
-    """Whether a module is Python's, the package's, or that of an installed package."""
-    root = (module or "").partition(".")[0]
-    file = getattr(sys.modules.get(root), "__file__", None) or ""
-    return root in ("numpy", "mytorch") or root in sys.stdlib_module_names or file.startswith(_INSTALLED)
+def _is_users(x: types.FunctionType | types.ModuleType) -> bool:
+    name = x.__globals__.get("__name__") if isinstance(x, types.FunctionType) else x.__name__
+    return not is_foreign(name)
 
 
 def _is_own(kind: type) -> bool:
@@ -316,12 +297,15 @@ def _is_own(kind: type) -> bool:
     return all([x in known or not is_foreign(x.__module__) for x in kind.__mro__])
 
 
-def _is_users(x: object) -> bool:
-    """Whether it is a dataclass, or an instance of a user's class, or of one of Python's with values."""
-    if not hasattr(x, "__dict__") or isinstance(x, types.ModuleType):
+def _is_followed(x: object) -> bool:
+    """Whether it is an object that consists of its attributes: one of a user's class, of the package's, or of
+    some of Python's."""
+    if not hasattr(x, "__dict__") or isinstance(x, (type, types.ModuleType, types.FunctionType)):
         return False
-    module = type(x).__module__
-    return is_dataclass(x) or module in _HOLDERS or not is_foreign(module)
+    kind = type(x)
+    is_function = "__wrapped__" in x.__dict__  # or something that stands for one
+    is_ours = is_mytorchs(kind.__module__) and not isinstance(x, Tensor) and not is_function
+    return is_ours or isinstance(x, HOLDERS) or not is_foreign(kind.__module__)
 
 
 def _slots_of(x: object) -> list[str]:

@@ -3,6 +3,7 @@ function itself changed?"""
 
 from __future__ import annotations
 
+import abc
 import types
 from collections.abc import Callable, Container, Iterable, Mapping
 from operator import is_
@@ -14,7 +15,8 @@ from .places import MISSING, Attributes, Comparison, Place, content
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 KINDS = (float, int)  # of numbers that may be inputs
-LONGEST = 10_000  # of what has more items those aren't compared in each call
+LONGEST = 10_000  # more items of a container aren't compared in each call
+LASTING = ("_parameters", "_buffers", "_modules", "_hooks", "_non_persistent_buffers_set")  # of modules
 
 
 class Snapshot:
@@ -27,22 +29,27 @@ class Snapshot:
     def __init__(self, inputs: Container[Place] = ()):
         self._inputs = inputs
         self._entries: tuple[list[Mapping], list[object], list] = [], [], []  # with a name, what it was
+        self._kept: set[tuple[int, object]] = set()  # by the ids of the mappings, and names
         self._cells: tuple[list[types.CellType], list[object]] = [], []
         self._lists: list[tuple[Any, tuple]] = []  # and sets and deques
-        self._long: list[tuple[Any, Any]] = []  # with a copy, and behind the capture with the length
         self._arrays: list[tuple[np.ndarray, np.ndarray, bytes]] = []  # with a copy, and its elements
-        self._classes: dict[int, type] = {}  # by the ids of their attributes
+        self._classes: dict[type, Mapping] = {}  # with their attributes
+        self._mros: list[tuple[type, tuple]] = []
+        self._has_abstract, self._token = False, abc.get_cache_token()  # counts what is registered
         self._whole: list[tuple[Mapping, tuple, bool]] = []  # with names, and whether their order matters
         self._is_same: Callable[[], bool] | None = None
 
     # What is kept.
 
     def keep_entry(self, entries: Mapping, name: object) -> bool:
-        """Keeps an entry of a mapping, unless it is an input; returns whether it did."""
+        """Keeps an entry, or that there is none, unless it is an input; returns whether it did."""
         if self._inputs and Place(entries, name) in self._inputs:
             return False
-        for kept, x in zip(self._entries, (entries, name, entries[name]), strict=True):
-            kept.append(x)
+        key = id(entries.owner if isinstance(entries, Attributes) else entries), type(name), name
+        if key not in self._kept:
+            self._kept.add(key)
+            for kept, x in zip(self._entries, (entries, name, entries.get(name, MISSING)), strict=True):
+                kept.append(x)
         return True
 
     def keep_cell(self, cell: types.CellType) -> bool:
@@ -54,21 +61,24 @@ class Snapshot:
         return True
 
     def keep_class(self, kind: type) -> Mapping:
-        """Returns the attributes of a class, whose entries can then be kept."""
-        found = vars(kind)
-        self._classes[id(found)] = kind
-        return found
+        """Keeps the bases of a class, and which attributes it has; returns these, which can then be kept."""
+        if kind not in self._classes:
+            self._mros.append((kind, kind.__mro__))
+            self._classes[kind] = vars(kind)
+            self.keep_names(self._classes[kind])
+        return self._classes[kind]
+
+    def keep_registrations(self) -> None:
+        """Keeps which classes are registered as subclasses of abstract ones."""
+        self._has_abstract = True
 
     def keep_names(self, entries: Mapping, is_ordered: bool = False) -> None:
         """Keeps which entries there are, and in which order."""
         self._whole.append((entries, tuple(entries), is_ordered and 1 < len(entries) <= LONGEST))
 
     def keep_items(self, x: Any) -> None:
-        """Keeps the items of a list, set or deque, and of a dict that is too long for its entries."""
-        if len(x) <= LONGEST:
-            self._lists.append((x, tuple(x)))
-        else:
-            self._long.append((x, dict(x) if isinstance(x, dict) else list(x)))
+        """Keeps the items of a list, set or deque."""
+        self._lists.append((x, tuple(x)))
 
     def keep_array(self, x: np.ndarray) -> None:
         """Keeps the elements of an array, unless it is long."""
@@ -90,9 +100,6 @@ class Snapshot:
         for items, was in self._lists:
             if not _same(tuple(items), was):
                 return f"the items of a {type(items).__name__} have changed"
-        for items, was in self._long:
-            if was != len(items) if isinstance(was, int) else not _has_items(items, was):
-                return f"the items of a {type(items).__name__} have changed"
         if self._arrays and any([x.tobytes() != elements for x, _, elements in self._arrays]):
             return "the elements of a NumPy array have changed"
         return None
@@ -104,12 +111,17 @@ class Snapshot:
         for entries, key, was in zip(*self._entries, strict=True):
             is_attribute = isinstance(entries, Attributes)
             where = f"{name(entries.owner)}.{key}" if is_attribute else f"{name(entries)}[{name(key)}]"
-            comparison.terms.append(f"{where} is {name(was)}")
+            is_there = f"{where} is {name(was)}"
+            comparison.terms.append(f"{name(key)} not in {name(entries)}" if was is MISSING else is_there)
         for cell, was in zip(*self._cells, strict=True):
             comparison.terms.append(f"{name(cell)}.cell_contents is {name(was)}")
+        if self._has_abstract:
+            comparison.terms.append(f"{name(abc.get_cache_token)}() == {self._token}")
+        for kind, was in self._mros:
+            comparison.terms.append(f"{name(kind)}.__mro__ is {name(was)}")
         for x, names, is_ordered in self._whole:
             entries = name(x)
-            if is_ordered and all([type(key) is str for key in names]):
+            if (is_ordered or self._may_lose(x, names)) and all([type(key) is str for key in names]):
                 comparison.terms.append(f"(*{entries},) == {name(names)}")
                 continue
             is_empty = type(x) is dict and not names  # for which `not` takes a third of the time of `len`
@@ -117,6 +129,10 @@ class Snapshot:
             if is_ordered:
                 comparison.terms.append(f"all(map({name(is_)}, {entries}, {name(names)}))")
         return comparison.compiled()
+
+    def _may_lose(self, x: Mapping, names: tuple) -> bool:
+        """Whether entries may be gone, and others there, while there are as many, and all that are kept."""
+        return not all([(id(x), type(key), key) in self._kept for key in names if key not in LASTING])
 
     def _first_change(self) -> str | None:
         for entries, name, was in zip(*self._entries, strict=True):
@@ -127,8 +143,13 @@ class Snapshot:
             now = content(cell)
             if not _same(now, was):
                 return _described("a variable of a closure", now, was)
+        if self._has_abstract and abc.get_cache_token() != self._token:
+            return "a class was registered"
+        for kind, bases in self._mros:
+            if kind.__mro__ is not bases:
+                return f"{kind.__name__} has other bases"
         for x, names, is_ordered in self._whole:
-            if len(x) != len(names):
+            if len(x) != len(names) or {*x} != {*names}:
                 return "an object has other attributes, or a dict other keys"
             if is_ordered and not all(map(is_, x, names)):
                 return "the keys of a dict have another order"
@@ -152,26 +173,27 @@ class Snapshot:
         return change
 
     def undo(self) -> str | None:
-        """Restores what has changed, in a capture, and returns what it was; None if nothing has. From then on
-        only the lengths of long lists are compared."""
+        """Restores what has changed, in a capture, and returns what it was; None if nothing has."""
         change = self.change()
         if change is not None:
             self._restore()
-        self._long = [(x, len(x)) for x, _ in self._long]
         return change
 
     def _restore(self) -> None:
         for entries, name, was in zip(*self._entries, strict=True):
             if entries.get(name, MISSING) is was:
                 continue
-            if isinstance(entries, (dict, Attributes)):
-                entries[name] = was
+            if not isinstance(entries, (dict, Attributes)):
+                kind = next(kind for kind, found in self._classes.items() if found is entries)
+                delattr(kind, name) if was is MISSING else setattr(kind, name, was)
+            elif was is MISSING:
+                del entries[name]
             else:
-                setattr(self._classes[id(entries)], name, was)
+                entries[name] = was
         for cell, was in zip(*self._cells, strict=True):
             if was is not MISSING:
                 cell.cell_contents = was
-        for items, was in [*self._lists, *self._long]:
+        for items, was in self._lists:
             _set_items(items, was)
         for x, was, _ in self._arrays:
             if x.flags.writeable:
@@ -201,11 +223,6 @@ class Snapshot:
         return {place for place, *_ in changed} if only else set()
 
 
-def _has_items(x: Any, was: Any) -> bool:
-    items, before = (x.values(), was.values()) if isinstance(x, dict) else (x, was)
-    return len(items) == len(before) and all(map(is_, items, before))
-
-
 def _set_items(x: Any, was: Any) -> None:
     if isinstance(x, list):
         x[:] = was
@@ -227,6 +244,8 @@ def _same(now: object, was: object) -> bool:
 
 
 def _described(name: object, now: object, was: object) -> str:
+    if now is MISSING or was is MISSING:
+        return f"{name} is gone" if now is MISSING else f"{name} is there now"
     if isinstance(now, PLAIN) and isinstance(was, PLAIN):
         return f"{name} is {now!r}, was {was!r}"
     return f"{name} is another object"
