@@ -47,6 +47,8 @@ def test_what_makes_it_capture_again():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert function(mytorch.ones(7)).shape == (7,) and len(function.history) == 8  # eagerly
+    said = mytorch.compiler.explain(function).splitlines()[-1]
+    assert said == "   1 call ran eagerly, as it was captured 8 times, which is the limit"
     function.reset()
     function(x)
     assert len(function.history) == 1

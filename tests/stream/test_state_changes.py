@@ -1,10 +1,14 @@
 """A compiled function sees what has changed of all that it uses, or it runs eagerly there."""
 
+import sys
+import threading
 import warnings
 
 import pytest
 
 import mytorch
+from mytorch import nn
+from mytorch.stream.compiled import watching
 from tests.stream.state_cases import CASES, HERE, VARYING
 
 
@@ -51,3 +55,93 @@ def test_a_change_is_seen(name):
 def test_what_may_differ_in_each_call_is_no_program(name):
     with pytest.raises(RuntimeError, match=r"fullgraph=True\): state_cases.py:\d+: a program can't hold"):
         mytorch.compile(VARYING[name], fullgraph=True)(mytorch.ones(2))
+
+
+def refuses_in_finally(x):
+    try:
+        return x * half(EVENT)
+    finally:
+        print("the end")
+
+
+def half(event):
+    return 2.0 if event.is_set() else 1.0
+
+
+def catches(x):
+    try:
+        y = x * half(EVENT)
+    except Exception:
+        y = x * 7
+    return y
+
+
+def with_einops(x):
+    import einops
+
+    import mytorch.utils.einops  # noqa: F401 - registers the tensors
+
+    y = einops.rearrange(x * 2, "(a b) -> a b", a=1)
+    return y + 1
+
+
+EVENT, CLOSED = threading.Event(), [1.0]
+
+
+def test_it_is_refused_before_anything_happens(capsys):
+    """The error ends the capture, whatever the function does with it, and what follows happens once."""
+    for function in (catches, refuses_in_finally):
+        compiled = mytorch.compile(function)
+        for is_set in (False, True, False):
+            (EVENT.set if is_set else EVENT.clear)()
+            assert compiled(mytorch.ones(2)).tolist() == [1.0 + is_set] * 2
+    assert capsys.readouterr().out == "the end\n" * 3
+
+
+def test_where_it_is_split_is_said():
+    compiled = mytorch.compile(catches)
+    compiled(mytorch.ones(2))
+    said = mytorch.compiler.explain(compiled).splitlines()[1]
+    line = catches.__code__.co_firstlineno + 2
+    what = "a program can't hold EVENT, which is a Event of threading"
+    assert said == f"   is split at test_state_changes.py:{line}: {what}"
+
+
+@pytest.mark.parametrize("by_lines", [False, True])
+def test_where_python_calls_for_lines_alone(by_lines, monkeypatch):
+    """As in Python 3.12."""
+    monkeypatch.setattr(watching, "_BY_LINES", by_lines)
+    compiled = mytorch.compile(catches)
+    for is_set in (False, True):
+        (EVENT.set if is_set else EVENT.clear)()
+        assert compiled(mytorch.ones(2)).tolist() == [1.0 + is_set] * 2
+
+
+@pytest.mark.parametrize("function", [catches, refuses_in_finally])
+def test_where_a_debugger_traces(function):
+    before, seen = sys.gettrace(), []
+    compiled = mytorch.compile(function)
+    try:
+        for is_set in (False, True):
+            (EVENT.set if is_set else EVENT.clear)()
+            want = function(mytorch.ones(2)).tolist()
+            sys.settrace(lambda *event: seen.append(event))
+            assert compiled(mytorch.ones(2)).tolist() == want
+    finally:
+        sys.settrace(before)
+    assert seen
+
+
+def test_installed_packages_are_followed():
+    pytest.importorskip("einops")
+    compiled = mytorch.compile(with_einops)
+    for _ in range(2):
+        assert compiled(mytorch.ones(2)).tolist() == [[3.0, 3.0]]
+
+
+def test_functions_that_nothing_refers_to(monkeypatch):
+    monkeypatch.setattr(nn.ReLU, "forward", lambda self, x: x * CLOSED[0])  # mytorch's own are constant
+    relu = nn.ReLU()
+    compiled = mytorch.compile(lambda x: relu(x) * 2)
+    for CLOSED[0] in (1.0, 5.0):
+        assert compiled(mytorch.ones(2)).tolist() == [2 * CLOSED[0]] * 2

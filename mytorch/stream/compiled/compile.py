@@ -9,7 +9,7 @@ from typing import Any
 from ...nn.module import Module
 from ..programs.passes import check_mode
 from .backend import check_backend
-from .compiled import Compiled, functions, said
+from .compiled import LIMIT, Compiled, functions, said
 
 
 class OptimizedModule(Module):
@@ -142,6 +142,9 @@ def explain(function: Callable) -> str:
 def _explained(compiled: Compiled) -> Iterator[str]:
     for k, (reason, outcome) in enumerate(compiled.history, 1):
         yield from (f"{k}. {reason}", f"   {outcome}")
+    if compiled.eager_calls:
+        count = f"{compiled.eager_calls} call{'s' * (compiled.eager_calls > 1)}"
+        yield f"   {count} ran eagerly, as it was captured {LIMIT} times, which is the limit"
     for part in compiled.parts():
         name = getattr(part, "__name__", type(part._function).__name__)
         yield f"   {name}{'' if part.history else ': not called yet'}"

@@ -51,6 +51,7 @@ class Compiled:
     Attributes:
         history: for each capture what made it necessary, and what came of it, the version or text. Parts of
             a function that was split have their own.
+        eager_calls: the number of calls that ran eagerly, since it was captured `LIMIT` times.
         is_callee: whether it is called by a function that was split, and compiled for that reason.
     """
 
@@ -78,6 +79,7 @@ class Compiled:
         self._split: Split | None = None
         self._picks, self._watches = True, False
         self.history: list[tuple[str, Version | str]] = []
+        self.eager_calls = 0
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if thread.tracer is not None or _state.transforming:  # of another program, or `func`
@@ -139,6 +141,7 @@ class Compiled:
         if thread.default_device is META or any(map(is_meta, raws)):  # nothing would be computed
             return self._function(*args, **kwargs)
         if self._numbers.count(self._versions, key) >= LIMIT:
+            self.eager_calls += 1
             return self._function(*args, **kwargs)
         if not turns.begin(seen):
             return self(*args, **kwargs)

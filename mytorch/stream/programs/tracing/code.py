@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import functools
 import types
 from collections.abc import Container, Iterator
 
@@ -21,13 +22,20 @@ _OF_ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "STORE_ATTR", "
 
 def names_in(code: types.CodeType) -> set[str]:
     """Returns the names of globals and attributes in a function and in those that are defined in it."""
-    return {name for inner in codes_in(code) for name in inner.co_names}
+    found = {name for inner in codes_in(code) for name in inner.co_names}
+    return found.union(filter(None, _names_of_getattr(code)))
+
+
+def _names_of_getattr(code: types.CodeType) -> list[str | None]:
+    """Returns the names in calls of `getattr`; None for one that isn't written out."""
+    loads = [load for inner in codes_in(code) for load in attribute_loads_in(inner)]
+    return [name for _, text, name in loads if text == "getattr"]
 
 
 def parameter_loads_in(code: types.CodeType, names: Container[str]) -> Iterator[tuple[int, str]]:
     """Yields the offsets of instructions of a function itself that load some of its variables, or of those of
     the function around it, and which."""
-    for i in dis.get_instructions(code):
+    for i in instructions_of(code):
         if i.opname.startswith(("LOAD_FAST", "LOAD_DEREF", "STORE_FAST_LOAD")):
             loaded = i.argval if isinstance(i.argval, tuple) else (i.argval,)
             yield from [(i.offset, name) for name in loaded if name in names]
@@ -41,6 +49,7 @@ def globals_in(code: types.CodeType) -> set[str]:
 def attributes_in(code: types.CodeType) -> Iterator[tuple[str, str]]:
     """Yields the names of attributes, each with that of the attribute whose attribute it is, or "": for
     `x.optimizer.step` "optimizer" with "", and "step" with "optimizer"."""
+    yield from [(name, "") for name in _names_of_getattr(code) if name is not None]
     before = ""
     for i in _instructions_in(code):
         if i.opname in _OF_ATTRIBUTES:
@@ -55,14 +64,15 @@ def gets_at_others(code: types.CodeType) -> bool:
         return False
     if any([i.opname == "MATCH_CLASS" for i in _instructions_in(code)]):
         return True
-    return not (names_in(code).isdisjoint(_DYNAMIC) and globals_in(code).isdisjoint(_DYNAMIC_GLOBALS))
+    names = names_in(code) - ({"getattr"} if None not in _names_of_getattr(code) else set())
+    return not (names.isdisjoint(_DYNAMIC) and globals_in(code).isdisjoint(_DYNAMIC_GLOBALS))
 
 
 def attribute_loads_in(code: types.CodeType) -> Iterator[tuple[int, str, str | None]]:
     """Yields the offsets of instructions of a function itself with which it gets at attributes, how that is
     written, and the name of the attribute; None if the function computes it, as for `getattr(x, f"_{name}")`.
     """
-    found = [i for i in dis.get_instructions(code) if i.opname != "EXTENDED_ARG"]
+    found = [i for i in instructions_of(code) if i.opname != "EXTENDED_ARG"]
     for k, i in enumerate(found):
         if i.opname in (*_LOADS, *_OF_ATTRIBUTES) and i.argval in _ANY_ATTRIBUTE:
             yield i.offset, i.argval, _name_in(found[k + 1 :]) if i.argval == "getattr" else None
@@ -95,7 +105,13 @@ def compares_identity(code: types.CodeType) -> bool:
 
 def _instructions_in(code: types.CodeType) -> Iterator[dis.Instruction]:
     for inner in codes_in(code):
-        yield from dis.get_instructions(inner)
+        yield from instructions_of(inner)
+
+
+@functools.lru_cache(1000)
+def instructions_of(code: types.CodeType) -> tuple[dis.Instruction, ...]:
+    """Returns the instructions of a function itself."""
+    return tuple(dis.get_instructions(code))
 
 
 def codes_in(code: types.CodeType) -> Iterator[types.CodeType]:

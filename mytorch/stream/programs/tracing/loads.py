@@ -16,7 +16,7 @@ import types
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from .code import codes_in
+from .code import codes_in, instructions_of
 from .opaque import is_foreign, is_pure
 from .places import MISSING, content
 from .snapshot import PLAIN, Snapshot
@@ -56,7 +56,7 @@ class Loads:
             yield from self._of_code(code)
 
     def _of_code(self, code: types.CodeType) -> Iterator[Load]:
-        found = [i for i in dis.get_instructions(code) if i.opname not in _LEFT_OUT]
+        found = [i for i in instructions_of(code) if i.opname not in _LEFT_OUT]
         imported: dict[str, object] = {}  # modules, by the local variables that hold them
         last: object = MISSING  # the module of the last `import`
         k = 0

@@ -116,7 +116,8 @@ def why_opaque(x: object, _around: frozenset[int] = frozenset()) -> str | None:
             return f"a {type(x).__name__} of {len(x):,} items"
         items = [*x, *x.values()] if isinstance(x, Mapping) else x
         items = [*items, x.default_factory] if isinstance(x, collections.defaultdict) else items
-        return _first(items, around) or _of_instance(x)
+        text = _first(items, around)
+        return _of_instance(x) if text is None else f"a {type(x).__name__} with {text}"
     if isinstance(x, os._Environ):
         return None  # its entries are compared
     if isinstance(x, slice):
