@@ -85,6 +85,14 @@ def with_einops(x):
     return y + 1
 
 
+def counts_and_prints(x):
+    COUNTS.append(1)
+    y = x * len(COUNTS)
+    print("counted")
+    return y
+
+
+COUNTS = []
 EVENT, CLOSED = threading.Event(), [1.0]
 
 
@@ -96,6 +104,9 @@ def test_it_is_refused_before_anything_happens(capsys):
             (EVENT.set if is_set else EVENT.clear)()
             assert compiled(mytorch.ones(2)).tolist() == [1.0 + is_set] * 2
     assert capsys.readouterr().out == "the end\n" * 3
+    compiled = mytorch.compile(counts_and_prints)
+    assert [compiled(mytorch.ones(1)).item() for _ in range(3)] == [1, 2, 3]
+    assert capsys.readouterr().out == "counted\n" * 3
 
 
 def test_where_it_is_split_is_said():
@@ -103,7 +114,7 @@ def test_where_it_is_split_is_said():
     compiled(mytorch.ones(2))
     said = mytorch.compiler.explain(compiled).splitlines()[1]
     line = catches.__code__.co_firstlineno + 2
-    what = "a program can't hold EVENT, which is a Event of threading"
+    what = "a program can't hold EVENT, which is an Event of threading"
     assert said == f"   is split at test_state_changes.py:{line}: {what}"
 
 

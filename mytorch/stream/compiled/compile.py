@@ -52,10 +52,9 @@ def compile(
     training steps, with `backward()` and `optimizer.step()` in them. For other arguments, modes or Python
     values than before it is captured again, eight times at most (see `compiler.explain`). A number that
     changes from call to call, among the arguments or what else it uses, becomes an input. At a statement that
-    programs don't hold (`losses.append(loss.item())`, `print`) a function is split, after a warning: the
-    statement runs eagerly, and what is around it as programs. So are functions and modules that it calls.
-
-    Other effects of Python code (files, logs) happen during the capture only.
+    programs don't hold (`losses.append(loss.item())`, `print`), or that uses what can't be compared (clocks,
+    locks, files, iterators), a function is split, after a warning: the statement runs eagerly, and what is
+    around it as programs. So are functions and modules that it calls.
 
     Args:
         model: None returns a decorator.

@@ -178,7 +178,6 @@ class Watch:
         """Looks for changes, line by line."""
         if event != "opcode":
             if not self.found and self._snapshot.lasting_change() is not None:
-                sys.settrace(None)
                 self._note(frame)
             self._lines[frame] = frame.f_lineno
         if local is not None:

@@ -31,6 +31,7 @@ from .snapshot import LONGEST, PLAIN
 # Modules of Python whose functions and classes only compute.
 _PURE = {
     "__future__", "_abc", "_collections", "_collections_abc", "_functools", "_operator", "_py_abc", "_sre",
+    "_typing", "_warnings",
     "abc", "cmath", "collections", "contextlib", "copy", "copyreg", "dataclasses", "enum", "functools",
     "itertools", "keyword", "math", "numbers", "operator", "re", "reprlib", "string", "types", "typing",
     "typing_extensions", "warnings",
@@ -113,11 +114,11 @@ def why_opaque(x: object, _around: frozenset[int] = frozenset()) -> str | None:
     around = _around | {id(x)}
     if isinstance(x, CONTAINERS):
         if len(x) > LONGEST:
-            return f"a {type(x).__name__} of {len(x):,} items"
+            return _a(f"{type(x).__name__} of {len(x):,} items")
         items = [*x, *x.values()] if isinstance(x, Mapping) else x
         items = [*items, x.default_factory] if isinstance(x, collections.defaultdict) else items
         text = _first(items, around)
-        return _of_instance(x) if text is None else f"a {type(x).__name__} with {text}"
+        return _of_instance(x) if text is None else _a(f"{type(x).__name__} with {text}")
     if isinstance(x, os._Environ):
         return None  # its entries are compared
     if isinstance(x, slice):
@@ -215,7 +216,8 @@ def is_mytorchs(module: str | None) -> bool:
 def _of_instance(x: object) -> str | None:
     """Returns why an object of some other class is opaque."""
     kind = type(x)
-    module, text = kind.__module__, f"a {kind.__qualname__} of {kind.__module__}"
+    module = kind.__module__
+    text = _a(kind.__qualname__ if module == "builtins" else f"{kind.__qualname__} of {module}")
     if _is_of_python(kind):
         return None if _of_function(kind) is None and not isinstance(x, BaseException) else text
     if kind in _BASES:
@@ -224,4 +226,8 @@ def _of_instance(x: object) -> str | None:
     root = module.partition(".")[0]
     if root in ("dataclasses", "mytorch", "numpy", "re", "typing", "typing_extensions"):
         return None if is_pure(module) and not is_iterator and not is_setting(kind) else text
-    return text if kind.__module__ != "builtins" else f"a {kind.__qualname__}"
+    return text
+
+
+def _a(text: str) -> str:
+    return f"{'an' if text[0] in 'AEIOUaeiou' else 'a'} {text}"

@@ -121,18 +121,20 @@ class Snapshot:
             comparison.terms.append(f"{name(kind)}.__mro__ is {name(was)}")
         for x, names, is_ordered in self._whole:
             entries = name(x)
-            if (is_ordered or self._may_lose(x, names)) and all([type(key) is str for key in names]):
+            others = self._not_kept(x, names)
+            if (is_ordered or len(others) > 4) and all([type(key) is str for key in names]):
                 comparison.terms.append(f"(*{entries},) == {name(names)}")
                 continue
+            comparison.terms += [f"{name(key)} in {entries}" for key in others]
             is_empty = type(x) is dict and not names  # for which `not` takes a third of the time of `len`
             comparison.terms.append(f"not {entries}" if is_empty else f"len({entries}) == {len(names)}")
             if is_ordered:
                 comparison.terms.append(f"all(map({name(is_)}, {entries}, {name(names)}))")
         return comparison.compiled()
 
-    def _may_lose(self, x: Mapping, names: tuple) -> bool:
-        """Whether entries may be gone, and others there, while there are as many, and all that are kept."""
-        return not all([(id(x), type(key), key) in self._kept for key in names if key not in LASTING])
+    def _not_kept(self, x: Mapping, names: tuple) -> list[object]:
+        """Returns the names of entries that may be gone, while there are as many, and all that are kept."""
+        return [key for key in names if key not in LASTING and (id(x), type(key), key) not in self._kept]
 
     def _first_change(self) -> str | None:
         for entries, name, was in zip(*self._entries, strict=True):
