@@ -809,6 +809,161 @@ def a_type_hint(patch):
     return lambda x: x * Config().k, lambda: setattr(Config.__new__, "__defaults__", (5.0,))
 
 
+def tried(read, error):
+    def function(x):
+        try:
+            return x * read()
+        except error:
+            return x
+
+    return function
+
+
+@case
+def an_attribute_of_a_function_that_appears(patch):
+    def marked():
+        pass
+
+    return tried(lambda: marked.k, AttributeError), lambda: setattr(marked, "k", 5.0)
+
+
+@case
+def a_key_that_appears(patch):
+    table = {}
+    return tried(lambda: table["k"], KeyError), lambda: table.update(k=5.0)
+
+
+@case
+def an_item_that_appears(patch):
+    items = []
+    return tried(lambda: items[0], IndexError), lambda: items.append(5.0)
+
+
+@case
+def keywords_of_a_partial(patch):
+    scaled = functools.partial(lambda x, k: x * k, k=1.0)
+    return lambda x: scaled(x), lambda: scaled.keywords.update(k=5.0)
+
+
+@case
+def a_dict_in_a_partial(patch):
+    scaled = functools.partial(lambda table, x: x * table["k"], {"k": 1.0})
+    return lambda x: scaled(x), lambda: scaled.args[0].update(k=5.0)
+
+
+@case
+def defaults_of_an_optimizer(patch):
+    optimizer = optim.SGD([nn.Parameter(mytorch.ones(2))], 0.5)
+    return lambda x: x * optimizer.defaults["lr"], lambda: optimizer.defaults.update(lr=0.25)
+
+
+@case
+def hasattr_of_a_class_of_layers(patch):
+    layer = nn.Identity()
+
+    def change():
+        patch.setattr(nn.Identity, "is_marked", True, raising=False)
+
+    return lambda x: x * (2 if hasattr(layer, "is_marked") else 1), change
+
+
+@case
+def a_descriptor(patch):
+    class Held:
+        k = 1.0
+
+        def __get__(self, owner, kind):
+            return self.k
+
+    held = Held()
+    o = type("Owner", (), {"held": held})()
+    return lambda x: x * o.held, lambda: setattr(held, "k", 5.0)
+
+
+@case
+def what_a_dict_gives_for_missing_keys(patch):
+    kind = type("Options", (dict,), {"k": 1.0, "__missing__": lambda self, key: self.k})
+    options = kind()
+    return lambda x: x * options["a"], lambda: setattr(kind, "k", 5.0)
+
+
+@case
+def a_metaclass_that_knows_instances(patch):
+    meta = type("Meta", (type,), {"k": True, "__instancecheck__": lambda self, x: self.k})
+    kind = meta("Kind", (), {})
+    return lambda x: x * (2 if isinstance(3, kind) else 1), lambda: setattr(meta, "k", False)
+
+
+@case
+def a_protocol_at_run_time(patch):
+    @typing.runtime_checkable
+    class Readable(typing.Protocol):
+        def read(self): ...
+
+    kind = type("Kind", (), {})
+    o = kind()
+    return lambda x: x * (2 if isinstance(o, Readable) else 1), lambda: setattr(kind, "read", lambda self: 1)
+
+
+@case
+def a_method_between_two_classes(patch):
+    class Base:
+        def k(self):
+            return 1.0
+
+    class Middle(Base):
+        pass
+
+    class Derived(Middle):
+        def k(self):
+            return super().k()
+
+    o = Derived()
+    return lambda x: x * o.k(), lambda: setattr(Middle, "k", lambda self: 5.0)
+
+
+@case
+def state_of_a_decorator(patch):
+    table = {"k": 1.0}
+
+    def scaled(function):
+        @functools.wraps(function)
+        def call(x):
+            return function(x) * table["k"]
+
+        return call
+
+    doubled = scaled(lambda x: x * 2)
+    return lambda x: doubled(x), lambda: table.update(k=5.0)
+
+
+@case
+def a_context_manager(patch):
+    table = {"k": 1.0}
+
+    @contextlib.contextmanager
+    def value():
+        yield table["k"]
+
+    def function(x):
+        with value() as k:
+            return x * k
+
+    return function, lambda: table.update(k=5.0)
+
+
+@case
+def scale_of_a_distribution(patch):
+    normal = mytorch.distributions.Normal(mytorch.zeros(2), mytorch.ones(2))
+    return lambda x: x * normal.scale, lambda: setattr(normal, "scale", mytorch.full((2,), 5.0))
+
+
+@case
+def a_tensor_that_is_another(patch):
+    table, x = {}, mytorch.ones(2)
+    return lambda y: y * (2 if table.get("k") is x else 1), lambda: table.update(k=x)
+
+
 # mytorch's own settings.
 
 

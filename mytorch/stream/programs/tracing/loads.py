@@ -68,6 +68,8 @@ class Loads:
             while isinstance(value, types.ModuleType) and found[k + 1].opname in _OF_MODULES:
                 k += 1
                 name, value = f"{name}.{found[k].argval}", self._entry(value, found[k].argval)
+            if isinstance(value, types.FunctionType) and found[k + 1].opname == "LOAD_ATTR":
+                self._snapshot.keep_entry(value.__dict__, found[k + 1].argval)
             stored = found[k + 1] if k + 1 < len(found) else i
             is_module = isinstance(value, types.ModuleType)
             if is_module and stored.opname in _STORES and i.opname.startswith("IMPORT"):

@@ -142,7 +142,7 @@ def parts_of(x: object) -> list[object]:
     """Returns what a method, a partial function, or an attribute of a class that is made of functions,
     consists of."""
     if isinstance(x, (functools.partial, functools.partialmethod)):
-        return [x.func, *x.args, *x.keywords.values()]
+        return [x.func, x.args, x.keywords]
     names = ("fget", "fset", "fdel", "__self__", "__func__", "func", "dispatcher", "__wrapped__")
     if isinstance(x, (staticmethod, classmethod)):
         names = ("__func__",)

@@ -99,6 +99,9 @@ class Reachable:
             for x in seen.values():
                 if isinstance(x, (types.FunctionType, types.ModuleType)) and _is_users(x):
                     self.snapshot.keep_names(vars(x))
+                elif isinstance(x, Module):
+                    for kind in type(x).__mro__[:-1]:
+                        self.snapshot.keep_class(kind)
 
     @property
     def reads_rates(self) -> bool:
@@ -144,6 +147,8 @@ class Reachable:
                 yield from x._node.hooks.values()
         elif isinstance(x, Optimizer):
             self._tuned.append(x)
+            held = Attributes(x, ("state", "defaults"))
+            self._by_name[id(x)] = _Named(held, set(), [id(x)])
             for group in x.param_groups:
                 self.tensors.update(dict.fromkeys(group["params"]))
             if not is_foreign(type(x).__module__):
