@@ -1,7 +1,9 @@
 """A compiled function sees what has changed of all that it uses, or it runs eagerly there."""
 
+import functools
 import sys
 import threading
+import types
 import warnings
 
 import pytest
@@ -57,6 +59,10 @@ def test_what_may_differ_in_each_call_is_no_program(name):
         mytorch.compile(VARYING[name], fullgraph=True)(mytorch.ones(2))
 
 
+COUNTS = []
+EVENT, CLOSED = threading.Event(), [1.0]
+
+
 def refuses_in_finally(x):
     try:
         return x * half(EVENT)
@@ -85,15 +91,93 @@ def with_einops(x):
     return y + 1
 
 
+def gets_it(x, event):
+    y = x * 2
+    y = y * half(event)
+    return y - 1
+
+
+def gets_more(x, *rest, **named):
+    y = x * 2
+    y = y * half(rest[0][0]) * half(named["event"])
+    return y - 1
+
+
+def gets_an_object(x, holder):
+    y = x * 2
+    y = y * half(holder.inner.event)
+    return y - 1
+
+
+def has_a_default(x, event=threading.Event()):  # noqa: B008 - that is what is tested
+    def inner():
+        return half(event)
+
+    y = x * 2
+    return y * inner()
+
+
+class Worker(threading.Thread):
+    def step(self, x):
+        y = x * 2
+        if self.name == "set":
+            y = y * 2
+        return y - 1
+
+
+class Gated(nn.Module):
+    def forward(self, x, event):
+        y = x * 2
+        y = y * half(event)
+        return y - 1
+
+
+def of_hook(gate):
+    gate.register_forward_pre_hook(lambda module, args: (args[0] * half(args[1]), args[1]))
+    return gate
+
+
+def in_hook_of_gradient(x):
+    WEIGHT.grad = None
+    (WEIGHT * x).sum().backward()
+    return WEIGHT.grad
+
+
+WEIGHT = mytorch.ones(2, requires_grad=True)
+WEIGHT.register_hook(lambda g: g * half(EVENT))
+HOLDER = types.SimpleNamespace(inner=types.SimpleNamespace(event=EVENT))
+ARGUMENTS = {
+    "an argument": lambda: (gets_it, (EVENT,), {}),
+    "nested ones": lambda: (gets_more, ([EVENT],), {"event": EVENT}),
+    "in an object": lambda: (gets_an_object, (HOLDER,), {}),
+    "a default": lambda: (has_a_default, (), {}),
+    "of a module": lambda: (Gated(), (EVENT,), {}),
+    "of a hook": lambda: (of_hook(Gated()), (EVENT,), {}),
+    "of a partial": lambda: (functools.partial(gets_it, event=EVENT), (), {}),
+    "in a hook of a gradient": lambda: (in_hook_of_gradient, (), {}),
+    "itself": lambda: (Worker().step, (), {}),
+}
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_what_it_gets_may_be_opaque(name):
+    function, args, kwargs = ARGUMENTS[name]()
+    compiled = mytorch.compile(function)
+    worker = getattr(function, "__self__", None)
+    for is_set in (False, False, True, True, False):
+        for event in (EVENT, has_a_default.__defaults__[0]):
+            (event.set if is_set else event.clear)()
+        if isinstance(worker, Worker):
+            worker.name = "set" if is_set else "clear"
+        x = mytorch.ones(2)
+        assert compiled(x, *args, **kwargs).tolist() == function(x, *args, **kwargs).tolist()
+
+
 def counts_and_prints(x):
     COUNTS.append(1)
     y = x * len(COUNTS)
     print("counted")
     return y
-
-
-COUNTS = []
-EVENT, CLOSED = threading.Event(), [1.0]
 
 
 def test_it_is_refused_before_anything_happens(capsys):

@@ -49,7 +49,8 @@ def note_opaque(refusals: Refusals, function: Callable, args: tuple, kwargs: dic
         found = plain(function)
         if found is None or (isinstance(function, Module) and function._hooks is not None):
             raise refused(next(filter(None, whats)))
-        refusals.note_parameters(found.__code__, inspect.signature(function).bind(*args, **kwargs).arguments)
+        like = function.forward if isinstance(function, Module) else function
+        refusals.note_parameters(found.__code__, inspect.signature(like).bind(*args, **kwargs).arguments)
 
 
 def attributes_of_containers(x: object) -> list[object]:

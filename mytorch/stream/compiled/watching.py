@@ -118,7 +118,7 @@ class Watch:
         what = setting_of(code, namespace)
         is_known = is_pure(name) or str(name).startswith(_IMPLICIT) or id(code) in OF_ENVIRONMENT
         if what is None and not is_known:
-            what = f"{name}.{code.co_name}"
+            what = f"{name}.{getattr(code, 'co_qualname', code.co_name)}"  # from Python 3.11 on
         return None if what is None else lambda frame: self._foreign(frame, what)
 
     def _unknown(self, frame: types.FrameType) -> None:

@@ -89,8 +89,9 @@ class Loads:
         if i.opname in ("LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"):
             cell = self._cells.get(i.argval)
             return MISSING if cell is None else content(cell)
-        if i.opname.startswith("LOAD_FAST") and isinstance(i.argval, str):
-            return imported.get(i.argval, MISSING)
+        if i.opname.startswith("LOAD_FAST"):
+            names = i.argval if isinstance(i.argval, tuple) else (i.argval,)  # two, from Python 3.13 on
+            return next((imported[name] for name in reversed(names) if name in imported), MISSING)
         if i.opname == "IMPORT_NAME":
             return self._module(i.argval, *[x.argval for x in before])
         if i.opname == "IMPORT_FROM" and isinstance(last, types.ModuleType):
