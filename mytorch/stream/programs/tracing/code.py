@@ -93,6 +93,12 @@ def _name_in(later: list[dis.Instruction]) -> str | None:
     return [i.argval for i in later if i.opname != "PUSH_NULL"][k] if is_simple else None
 
 
+def gets_at_classes(code: types.CodeType) -> bool:
+    """Whether a function may get at the class of an object; `__eq__` of a dataclass only compares it."""
+    is_made = code.co_filename == "<string>"
+    return not is_made and ("type" in globals_in(code) or "__class__" in names_in(code))
+
+
 def compares_identity(code: types.CodeType) -> bool:
     """Whether a function asks what is the same object (`x is y`), other than None."""
     is_none = False

@@ -18,7 +18,14 @@ from ....nn.hooks import Hooks
 from ....nn.module import REGISTRIES, Module
 from ....optim.lr_scheduler import LRScheduler
 from ....optim.optimizer import Optimizer
-from .code import attributes_in, compares_identity, gets_at_others, globals_in, names_in
+from .code import (
+    attributes_in,
+    compares_identity,
+    gets_at_classes,
+    gets_at_others,
+    globals_in,
+    names_in,
+)
 from .loads import Loads
 from .opaque import CONTAINERS, HOLDERS, WRAPPERS, is_foreign, is_mytorchs, parts_of, why_opaque
 from .places import Attributes, Place, content
@@ -79,7 +86,7 @@ class Reachable:
         self.tensors: dict[Tensor, None] = {}
         self.refusals = Refusals()
         self.caches: list[Any] = []
-        self.asks_types = self.asks_identity = self._is_dynamic = False
+        self.asks_types = self.asks_identity = self._is_dynamic = self._makes = False
         self.names: set[str] = set()
         self._by_name: dict[int, _Named] = {}  # by the ids of modules, objects and classes
         self._accessed: dict[str, set[str]] = {}  # attributes, and of which attributes: see `attributes_in`
@@ -87,6 +94,7 @@ class Reachable:
         self._computed = {*_OF_CALLABLES}  # names of properties and the like
         self._tuned: list[Optimizer | LRScheduler] = []
         self._with_methods: list[Optimizer] = []
+        self._kinds: list[type] = []  # of objects
         self.seen = seen = {}  # the ids hold as long as the objects are here
         waiting = list(reversed(roots))
         while waiting or (waiting := [*self._named()]):
@@ -121,6 +129,8 @@ class Reachable:
                 yield from self._of_dict(options, names)
         while "state" in self.names and self._with_methods:
             yield self._with_methods.pop().state
+        while self._makes and self._kinds:
+            yield self._kinds.pop()  # with what makes its objects
 
     def _by_names(self, known: set[str]) -> Iterator[object]:
         """Yields what is found by names.
@@ -212,6 +222,7 @@ class Reachable:
             yield from self._of_dict(x.__dict__, names)
             yield from self._of_class(kind)
             return
+        self._kinds.append(kind)
         implicit = _OF_MODULES if isinstance(x, Module) else set()
         yield from self._of_names(x, x, x.__dict__, [*names], implicit)
         for base in kind.__mro__:
@@ -276,7 +287,9 @@ class Reachable:
         names = names_in(code)
         if function.__dict__ or function.__name__ in {*names, *code.co_freevars}:  # which may give it some
             self.snapshot.keep_names(function.__dict__)
-            yield from self._of_dict(function.__dict__, function.__dict__)
+            is_users = _is_users(function)
+            attributes = [x for x, y in function.__dict__.items() if is_users or why_opaque(y) is None]
+            yield from self._of_dict(function.__dict__, attributes)
         if not _is_users(function):  # a user's in a wrapper of the package
             return
         self.refusals.note_function(function)
@@ -287,6 +300,7 @@ class Reachable:
         for name, before in attributes_in(code):
             self._accessed.setdefault(name, set()).add(before)
         self._is_dynamic = self._is_dynamic or gets_at_others(code)
+        self._makes = self._makes or gets_at_classes(code)
         self.asks_types = self.asks_types or "type" in globals_in(code)
         self.asks_identity = self.asks_identity or compares_identity(code)
 
