@@ -73,8 +73,9 @@ def watching(refusals: Refusals, snapshot: Snapshot | None = None) -> Iterator[F
         yield watch.found
     finally:
         sys.settrace(None)
-        if sys.getprofile() == watch._go_on:
+        if sys.getprofile() == watch._resume:
             sys.setprofile(None)
+        watch.lines.clear()
         if collects:
             gc.enable()
 
@@ -84,18 +85,23 @@ def refused(what: str) -> NotImplementedError:
     return NotImplementedError(f"a program can't hold {what}")
 
 
+def _folder(code: types.CodeType) -> Path | None:
+    return None if code.co_filename.startswith("<") else Path(code.co_filename).parent
+
+
 class Watch:
     """The functions that Python calls: see `sys.settrace`.
 
     Attributes:
         found: where the first change came about.
+        lines: of the functions that run, those that run now or have run last.
     """
 
     def __init__(self, refusals: Refusals, snapshot: Snapshot | None):
         self.found: Frames = []
         self._refusals, self._snapshot = refusals, snapshot
-        self._lines: dict[types.FrameType, int] = {}  # that run, or have run last
-        self._folders = {str(Path(code.co_filename).parent) for code in refusals.codes.values()}
+        self.lines: dict[types.FrameType, int] = {}
+        self._folders = {_folder(code) for code in refusals.codes.values()} - {None}
         self._known: dict[int, tuple[types.CodeType, Callable | None]] = {}  # by the id of the code
 
     def call(self, frame: types.FrameType, event: str, arg: Any) -> Callable | None:
@@ -123,7 +129,7 @@ class Watch:
 
     def _unknown(self, frame: types.FrameType) -> None:
         """Refuses a function of the user's that wasn't found; those of CuPy, say, mytorch itself calls."""
-        is_near = str(Path(frame.f_code.co_filename).parent) in self._folders
+        is_near = _folder(frame.f_code) in self._folders
         if frame.f_code.co_name != "__del__" and (is_near or self._is_users(frame.f_back)):
             self._refuse(f"what {frame.f_code.co_name}() does, which isn't found by its name")
 
@@ -137,12 +143,12 @@ class Watch:
     def _refuse(self, what: str) -> None:
         if thread.tracer is not None:
             if sys.getprofile() is None:  # else what profiles sees it
-                sys.setprofile(self._go_on)
+                sys.setprofile(self._resume)
             thread.tracer.refused = refused(what)
             raise thread.tracer.refused
 
-    def _go_on(self, frame: types.FrameType, event: str, arg: Any) -> None:
-        """Goes on where the user catches the error, or has a `finally`: Python has ended the watching."""
+    def _resume(self, frame: types.FrameType, event: str, arg: Any) -> None:
+        """Watches again where the user catches the error, or has a `finally`: Python has ended it."""
         sys.setprofile(None)
         sys.settrace(self.call)
         while frame is not None:
@@ -179,12 +185,12 @@ class Watch:
         if event != "opcode":
             if not self.found and self._snapshot.lasting_change() is not None:
                 self._note(frame)
-            self._lines[frame] = frame.f_lineno
+            self.lines[frame] = frame.f_lineno
         if local is not None:
             local(frame, event, arg)
         return lambda *event: self._changed(*event, local)
 
     def _note(self, frame: types.FrameType | None) -> None:
         while frame is not None:
-            self.found.insert(0, (frame.f_code, self._lines.get(frame, frame.f_lineno)))
+            self.found.insert(0, (frame.f_code, self.lines.get(frame, frame.f_lineno)))
             frame = frame.f_back
