@@ -147,6 +147,10 @@ class Marked:
     pass
 
 
+class Keyed:
+    k = 1.0
+
+
 @case
 def a_class_that_is_registered(patch):
     class Shape(abc.ABC):  # noqa: B024 - its subclasses are what matters
@@ -298,6 +302,19 @@ def a_buffer_that_is_replaced(patch):
     net = nn.Module()
     net.register_buffer("b", mytorch.ones(2))
     return lambda x: x * net.b, lambda: setattr(net, "b", mytorch.zeros(2))
+
+
+@case
+def an_attribute_of_a_parameter(patch):
+    p = nn.Parameter(mytorch.ones(2))
+    p.k = 1.0
+    return lambda x: x * p * p.k, lambda: setattr(p, "k", 5.0)
+
+
+@case
+def hasattr_of_a_parameter(patch):
+    p = nn.Parameter(mytorch.ones(2))
+    return lambda x: x * p * (2 if hasattr(p, "k") else 1), lambda: setattr(p, "k", 5.0)
 
 
 @case
@@ -563,6 +580,14 @@ cases({
         lambda: dict.fromkeys(range(20_000), 1.0), lambda o: o[7], lambda o: o.__setitem__(7, 5.0)),
     "an array of objects": in_container(
         lambda: np.array([[1.0], None], object), lambda o: o[0][0], lambda o: o.__setitem__(0, [5.0])),
+    "a list in an array of objects": in_container(
+        lambda: np.array([[1.0], None], object), lambda o: o[0][0], lambda o: o[0].__setitem__(0, 5.0)),
+    "an Event in an array of objects": in_container(
+        lambda: np.array([threading.Event()]), lambda o: half(o[0]), lambda o: o[0].set()),
+    "an object that is a key": in_container(
+        lambda: {HERE.Keyed(): 1}, lambda o: next(iter(o)).k, lambda o: setattr(next(iter(o)), "k", 5.0)),
+    "an object in a set": in_container(
+        lambda: {HERE.Keyed()}, lambda o: next(iter(o)).k, lambda o: setattr(next(iter(o)), "k", 5.0)),
     "a named tuple's list": in_container(
         lambda: collections.namedtuple("Pair", "k")([1.0]), lambda o: o.k[0], lambda o: o.k.__setitem__(0,
         5.0)),

@@ -109,9 +109,10 @@ def why_opaque(x: object, _around: frozenset[int] = frozenset()) -> str | None:
     None if nothing is: it is on the list, or what it consists of is found by names."""
     if isinstance(x, _CONSTANT) or id(x) in _around:
         return None
-    if isinstance(x, np.ndarray):
-        return f"an array of {x.size:,} elements" if x.size > LONGEST else None
     around = _around | {id(x)}
+    if isinstance(x, np.ndarray):
+        text = f"{x.size:,} elements" if x.size > LONGEST else _first(objects_in(x), around)
+        return text and f"an array with {text}"
     if isinstance(x, CONTAINERS):
         if len(x) > LONGEST:
             return _a(f"{type(x).__name__} of {len(x):,} items")
@@ -136,6 +137,11 @@ def why_opaque(x: object, _around: frozenset[int] = frozenset()) -> str | None:
 
 def _first(items: Iterable[object], around: frozenset[int]) -> str | None:
     return next(filter(None, [why_opaque(item, around) for item in items]), None)
+
+
+def objects_in(x: np.ndarray) -> list[object]:
+    """Returns the objects of Python in an array."""
+    return x.ravel().tolist() if x.dtype.hasobject else []
 
 
 def parts_of(x: object) -> list[object]:

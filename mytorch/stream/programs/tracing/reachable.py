@@ -27,7 +27,7 @@ from .code import (
     names_in,
 )
 from .loads import Loads
-from .opaque import CONTAINERS, HOLDERS, WRAPPERS, is_foreign, is_mytorchs, parts_of, why_opaque
+from .opaque import CONTAINERS, HOLDERS, WRAPPERS, is_foreign, is_mytorchs, objects_in, parts_of, why_opaque
 from .places import Attributes, Place, content
 from .refusals import Refusals
 from .snapshot import PLAIN, Snapshot
@@ -105,7 +105,8 @@ class Reachable:
             waiting += reversed([*self._inside(x)])  # parameters shall be found in their order
         if self._is_dynamic or "hasattr" in self.names:
             for x in seen.values():
-                if isinstance(x, (types.FunctionType, types.ModuleType)) and _is_users(x):
+                is_named = isinstance(x, (types.FunctionType, types.ModuleType)) and _is_users(x)
+                if is_named or (isinstance(x, Tensor) and hasattr(x, "__dict__")):
                     self.snapshot.keep_names(vars(x))
                 elif isinstance(x, Module):
                     for kind in type(x).__mro__[:-1]:
@@ -153,6 +154,8 @@ class Reachable:
     def _inside(self, x: object) -> Iterator[object]:
         if isinstance(x, Tensor):
             self.tensors[x] = None
+            if hasattr(x, "__dict__"):  # a parameter, which may have more attributes
+                self._by_name[id(x)] = _Named(x.__dict__, set(), [id(x)])
             if x._node is not None and x._node.hooks:
                 yield from x._node.hooks.values()
         elif isinstance(x, Optimizer):
@@ -179,6 +182,7 @@ class Reachable:
             yield from self._of_container(x)
         elif isinstance(x, np.ndarray):
             self.snapshot.keep_array(x)
+            yield from objects_in(x)
         elif isinstance(x, os._Environ):
             yield x._data
         elif isinstance(x, type):
@@ -208,7 +212,9 @@ class Reachable:
             self.snapshot.keep_names(x, is_ordered)
         for name, item in zip(getattr(x, "_fields", ()), x, strict=False):
             self._found_as.setdefault(id(item), set()).add(name)
-        yield from self._of_dict(x, x) if isinstance(x, Mapping) else x
+        yield from x  # also the keys of a dict
+        if isinstance(x, Mapping):
+            yield from self._of_dict(x, x)
 
     def _of_object(self, x: object, names: Iterable[str]) -> Iterator[object]:
         """Yields attributes of an object: of a user's class only those that functions name."""
