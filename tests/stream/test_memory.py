@@ -72,7 +72,7 @@ def test_the_peak_is_as_predicted(name, optimized, kernels, idle_loops):
             measured = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
-        needed = 240_000 if kernels and name == "attention" else 0  # dP, or a copy of a gradient, within its vjp
+        needed = 240_000 if kernels and name == "attention" else 0  # within its vjp: dP, or a gradient's copy
         assert program.memory().peak + needed == pytest.approx(measured, 0.1)
 
 
