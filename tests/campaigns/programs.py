@@ -105,6 +105,9 @@ def install_stand_in():
     cublas.library = lambda: blas
 
 
+FOUND_LATER = "A GPU found it"  # a wrong index
+
+
 class End(Exception):
     """The rest of a program says nothing."""
 
@@ -159,6 +162,8 @@ class Programs:
         for F, found, device in ((mytorch, self.found[0], self.device), (torch, self.found[1], "cpu")):
             try:
                 results.append(call(F, found, device))
+                if device == "cuda":
+                    mytorch.cuda.synchronize()  # raises what a GPU has found
             except Exception as error:
                 if is_of_gpus(error) and device == "cuda":
                     raise End from error
@@ -168,6 +173,8 @@ class Programs:
         assert len(errors) in (0, 2), errors[0]
         if not errors:
             return results
+        if FOUND_LATER in errors[0]:
+            raise End  # by then something was written where the index led to
         for storage, former in zip(storages, before, strict=True):
             storage.copy_(former)  # PyTorch writes elements before it comes to a wrong index
         return None
