@@ -165,6 +165,9 @@ def write_error(folder: str | os.PathLike, content: ErrorReport) -> None:
     partial.rename(Path(folder) / f"error-{name}.json")
 
 
+_MOST = 1 << 31
+
+
 def _check(content: Any) -> None:
     if not isinstance(content, dict):
         raise ValueError(f"an error report is a dict, got {content!r}")
@@ -174,6 +177,8 @@ def _check(content: Any) -> None:
         value = content.get(name)
         if not isinstance(value, kind) or isinstance(value, bool):
             raise ValueError(f"an error report can't have the {name} {value!r}")
+        if name in ("rank", "machine") and not 0 <= value < _MOST:
+            raise ValueError(f"the {name} of an error report is below {_MOST}, and not negative")
     if content["kind"] not in KINDS or not 0 < content["code"] < 256:
         raise ValueError(f"an error report can't be of {content['kind']!r} and code {content['code']}")
     lines, finished = content["traceback"], content.get("finished") or ()

@@ -9,7 +9,6 @@ from ..core.op import NUMBERS, common_dtype, op, promoted, require_tensor
 from ..core.tensor import Tensor
 from .bounds import check_range
 from .broadcast import broadcast_tensors, expand
-from .cast import clone
 from .gather_scatter import gather_nd
 from .index import mask_at
 from .scalars import Number, as_number
@@ -111,8 +110,8 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
         raise RuntimeError(f"masked_scatter(): expected a source of {input.dtype}, got {source.dtype}")
     input, mask = broadcast_tensors(input, mask)
     order = _rank_of_true(mask, source.numel())
-    if source.numel() == 0:
-        return clone(input)
+    if source.numel() == 0:  # nothing is taken from it, but it is in the history
+        return where(mask, source.sum(dtype=source.dtype), input)
     return where(mask, gather_nd(reshape(source, -1), order, dims=(0,)), input)
 
 

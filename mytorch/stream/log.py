@@ -246,6 +246,8 @@ def _read_file(path: Path) -> list[Instruction]:
     """Returns the instructions of one rank; [] for a file that an earlier run with more ranks left."""
     header = _header_of(path)
     first = path_of_rank(re.sub(r"\.rank\d+(?=\.|$)", "", str(path)), 0)
+    if path == first and int(header["rank"]):
+        raise ValueError(f"{path} is damaged: the log of rank 0 says that it is rank {header['rank']}'s")
     if ".rank" in path.name and first.exists() and int(header["rank"]) >= _world_of(first):
         return []
     zero, found, running, damaged = float(header["time"]), [], {}, None

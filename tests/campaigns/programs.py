@@ -8,6 +8,7 @@ CPU, or on the strict stand-in for CuPy, or compiled (see there); "steps" are th
 
 import re
 import warnings
+from contextlib import suppress
 from functools import cache
 
 import numpy as np
@@ -165,8 +166,11 @@ class Programs:
                 if device == "cuda":
                     mytorch.cuda.synchronize()  # raises what a GPU has found
             except Exception as error:
-                if is_of_gpus(error) and device == "cuda":
-                    raise End from error
+                if device == "cuda":
+                    with suppress(Exception):
+                        mytorch.cuda.synchronize()  # else a later call raises what it has found
+                    if is_of_gpus(error):
+                        raise End from error
                 errors.append(f"{F.__name__} raises {error!r}"[:1000])
         if len(errors) == 1 and self.may_differ(errors[0], operands):
             raise End
