@@ -185,11 +185,24 @@ class Function:
                     f"{cls.__name__}.backward returned {len(parts)} gradients for the {count} inputs of "
                     "forward"
                 )
+            _require_real(cls.__name__, parts, ctx._node().parents)
             return tuple(p if p is None or again else raw_of(p) for p in parts[:count])
 
         if not outs or outs[0].dtype.kind != "c":
             return vjp
         return lambda gradients: tuple(map(conjugated, vjp(list(map(conjugated, gradients)))))  # undoes it
+
+
+def _require_real(name: str, parts: tuple, parents: tuple[Node | None, ...]) -> None:
+    """Raises RuntimeError for a complex gradient of a real input, whose imaginary part would be lost."""
+    for i, (part, parent) in enumerate(zip(parts, parents, strict=False)):
+        if part is not None and parent is not None and parent.dtype is not None and parent.dtype.kind != "c":
+            dtype = getattr(part, "dtype", None)
+            if dtype is not None and dtype.kind == "c":
+                raise RuntimeError(
+                    f"Function {name} returned an invalid gradient at index {i} - got {dtype} but the input "
+                    f"is {parent.dtype}"
+                )
 
 
 def _zeros(like: RawArray | Tensor, shape: tuple[int, ...], dtype: DTypeLike) -> Any:

@@ -22,7 +22,7 @@ from ..backends.float_errors import IGNORE, errors
 from .closure import Vjp, holds
 from .grad_accumulator import GradAccumulator, LazyGrad
 from .grad_mode import _state
-from .graph import Deferred, Node, OutputGrads, Version, check_versions
+from .graph import Deferred, Node, OutputGrads, Version, check_versions, shown_name
 from .unbroadcast import match
 
 
@@ -115,9 +115,12 @@ def raw_input_grads(
     grads.reverse()
     result, count = [], len(grads)
     for parent in node.parents:
-        part = grads.pop() if grads else None  # now the list holds it no more
+        is_given = bool(grads)
+        part = grads.pop() if is_given else None  # now the list holds it no more
         if parent is not None and (needed is None or parent in needed):
             if part is None:
+                if not is_given:
+                    raise _wrong_count(node, count)
                 result.append((parent, None, False))
                 continue
             if not (
@@ -127,7 +130,14 @@ def raw_input_grads(
                 part = match(part, parent, node, count - len(grads) - 1)
             owned = type(part) is np.ndarray and is_owned(part)
             result.append((parent, part, owned))
+    if grads:
+        raise _wrong_count(node, count)
     return result
+
+
+def _wrong_count(node: Node, count: int) -> RuntimeError:
+    name = shown_name(node.name)
+    return RuntimeError(f"Function {name} returned {count} gradients for its {len(node.parents)} inputs")
 
 
 def call_vjp(node: Node, grad: Any, needed: set[Node] | None = None, vjp: Vjp = None) -> tuple:

@@ -31,6 +31,7 @@ def match(grad: RawArray | LazyGrad, node: Node, consumer: Node, i: int) -> RawA
     """Returns `grad` in the shape, dtype and device of the node's output: broadcasting and casting undone.
 
     Raises:
+        TypeError: it is no array.
         RuntimeError: the gradient, which the consumer's vjp returned for input i, doesn't fit: see
             `require_reducible`.
     """
@@ -40,6 +41,11 @@ def match(grad: RawArray | LazyGrad, node: Node, consumer: Node, i: int) -> RawA
         if not node.parents and grad.shape == node.shape and grad.like.dtype == node.dtype:
             return grad
         grad = grad.array()
+    if not (is_raw(grad) or isinstance(grad, np.generic)):
+        raise TypeError(
+            f"Function {shown_name(consumer.name)} returned an invalid gradient at index {i} - got a "
+            f"{type(grad).__name__} but expected an array"
+        )
     if grad.shape != node.shape:
         require_reducible(grad.shape, node, consumer, i)
         grad = unbroadcast(grad, node.shape)

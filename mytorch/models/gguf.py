@@ -142,7 +142,9 @@ def config_of(file: GGUFFile) -> LlamaConfig:
     if missing := [keys[field] for field in REQUIRED if keys[field] not in file.metadata]:
         raise ValueError(f"{file.path} has no {', '.join(missing)}")
     options = {field: file.metadata[key] for field, key in keys.items() if key in file.metadata}
-    options["sliding_window"] = options.get("sliding_window") or None  # 0 is none
+    window, length = options.pop("sliding_window", 0), options.get("max_position_embeddings", math.inf)
+    if not is_number(window) or 0 < window < length:  # of these architectures llama.cpp reads none
+        raise ValueError(f"{file.path}: {keys['sliding_window']} is {window!r:.60}, which is not supported")
     options["vocab_size"] = int(file.tensors["token_embd.weight"].shape[-1])
     options["tie_word_embeddings"] = "output.weight" not in file.tensors
     options["qkv_bias"] = "blk.0.attn_q.bias" in file.tensors

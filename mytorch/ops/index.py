@@ -309,7 +309,8 @@ def _index_array(i: object, x: Tensor) -> Any:
         raise RuntimeError(f"the index is on {device_of(raw)}, the indexed tensor on {target}")
     if raw.dtype == np.uint8:
         warnings.warn("indexing with uint8 is taken as a mask, as in PyTorch; use bool instead", stacklevel=6)
-        raw = raw.astype(bool)
+        with on(device_of(raw)):
+            raw = raw.astype(bool)
     if thread.tracer is not None and _is_element(raw) and thread.tracer.takes_index(raw):
         return raw
     if raw.ndim == 0:

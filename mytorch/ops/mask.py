@@ -146,7 +146,7 @@ argwhere = nonzero
 def _nonzero(x):
     if x.ndim == 0 and not is_meta(x):
         return np.zeros((int(x != 0), 0), np.int64, like=x), None
-    return np.stack(np.nonzero(x), axis=1), None
+    return np.stack(np.nonzero(x)).T, None  # PyTorch's memory order, too
 
 
 @op(half="float16")

@@ -277,3 +277,49 @@ def test_the_gradient_of_an_output_is_not_complex_where_that_is_real():
         x = lib.ones(2, requires_grad=True)
         with pytest.raises(RuntimeError, match=r"complex64.*float32"):
             lib.autograd.grad(x * 2, x, lib.ones(2, dtype=lib.complex64))
+
+
+def with_vjp(*vjps):
+    """An op of two inputs whose vjp is this."""
+
+    @op
+    def times(x, y):
+        return x * y, vjps
+
+    return times
+
+
+@pytest.mark.parametrize(("vjps", "message"), [
+    ((lambda g: g,), "Function times returned 1 gradients for its 2 inputs"),
+    ((lambda g: g, lambda g: 2.0), "returned an invalid gradient at index 1 - got a float"),
+    ((lambda g: mytorch.ones(3), lambda g: g), "returned an invalid gradient at index 0 - got a Tensor"),
+    ((lambda g: [1, 2, 3], lambda g: g), "returned an invalid gradient at index 0 - got a list"),
+])  # fmt: skip
+def test_the_vjps_of_an_op_are_as_many_as_its_inputs_and_return_arrays(vjps, message):
+    x, y = (mytorch.ones(3, requires_grad=True) for _ in range(2))
+    with pytest.raises((RuntimeError, TypeError), match=message):
+        with_vjp(*vjps)(x, y).sum().backward()
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+def test_a_complex_gradient_of_a_real_input_is_an_error(dtype, create_graph):
+    outcomes = []
+    for lib in (mytorch, torch):
+
+        class Turned(lib.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return x * 2
+
+            @staticmethod
+            def backward(ctx, g):
+                return g * 1j
+
+        x = lib.ones(3, dtype=getattr(lib, dtype), requires_grad=True)
+        try:
+            lib.autograd.grad(Turned.apply(x), x, lib.ones_like(x), create_graph=create_graph)
+            outcomes.append(True)
+        except RuntimeError:
+            outcomes.append(False)
+    assert outcomes == [dtype == "complex64"] * 2

@@ -73,6 +73,8 @@ def read_timeline(folder):
     with contextlib.redirect_stderr(io.StringIO()):
         found = read_log(folder / "ops.log")
     assert all(text.isprintable() for i in found for text in (i.name, i.module, i.site))
+    if all(i.kind == "annotation" for i in found):
+        return  # nothing to draw
     line = make_timeline(found)
     json.dumps(trace_events(line.instructions, line.first))
     write_timeline(line, folder / "t.html", "title")

@@ -131,6 +131,7 @@ LAYERS = {
     "RMSNorm": ((4,), [normal(3, 4)]), "GroupNorm": ((2, 4), [normal(3, 4, 5)]),
     "LocalResponseNorm": ((3,), [normal(2, 4, 3)]), "BatchNorm1d": ((4,), [normal(3, 4)]),
     "BatchNorm2d": ((4, 1e-5, None), [normal(3, 4, 2, 3)]), "BatchNorm3d": ((4,), [normal(3, 4, 1, 2, 3)]),
+    "InstanceNorm": ((4, 1e-5, 0.1, True), [normal(3, 4, 2, 3).astype(DOUBLE)]),
     "InstanceNorm1d": ((4, 1e-5, 0.1, True, True), [normal(3, 4, 5).astype(DOUBLE)]),
     "InstanceNorm2d": ((4, 1e-5, 0.1, True), [normal(3, 4, 2, 3).astype(DOUBLE)]),
     "InstanceNorm3d": ((4, 1e-5, 0.1, True), [normal(4, 1, 2, 3).astype(DOUBLE)]),

@@ -213,6 +213,7 @@ YARN_KEYS = {"rope__scaling__type": "yarn", "rope__scaling__factor": 4.0,
      YARN | {"beta_fast": 8.0, "beta_slow": 0.5}),
     ({"rope__dimension_count": 64, "attention__value_length": 64, "rope__scaling__finetuned": True,
       "expert_count": 0, "logit_scale": 0.0, "attention__sliding_window": 0, "vocab_size": 64}, None),
+    ({"attention__sliding_window": 64}, None),
 ])  # fmt: skip
 def test_rotary_scalings_are_those_of_llama_cpp(kind, arch, keys, rope, tmp_path):
     theirs = model_of(kind, head_dim=64, rope_parameters=rope or {"rope_type": "default", "rope_theta": 1e4})
@@ -232,6 +233,7 @@ def test_rotary_scalings_are_those_of_llama_cpp(kind, arch, keys, rope, tmp_path
     *(({key: value}, f"{key.replace('__', '.')} is {value}, which is not supported") for key, value in {
         "rope__scaling__yarn_log_multiplier": 0.5, "rope__scaling__alpha": 2.0, "attention__scale": 0.5,
         "rope__dimension_sections": [1, 2], "rope__freq_base_swa": 100.0, "attention__clamp_kqv": 8.0,
+        "attention__sliding_window": 2,
         "attention__sliding_window_pattern": 2, "attention__causal": False, "logit_scale": 0.5,
         "residual_scale": 0.5, "embedding_scale": 12.0, "final_logit_softcapping": 30.0,
         "attn_logit_softcapping": 50.0,

@@ -44,16 +44,15 @@ def test_json_that_is_fine(tmp_path):
         parse_json("1e999", allow_nan=True)
 
 
-def test_text_within_limits(tmp_path, monkeypatch):
+def test_text_within_limits(tmp_path):
     (tmp_path / "file").write_bytes(b"\xff")
     with pytest.raises(ValueError, match="file is not UTF-8: "):
         read_text(tmp_path / "file")
-    monkeypatch.setattr(mytorch.utils.reading, "MAX_BYTES", 3)
     (tmp_path / "file").write_text("abc")
-    assert read_text(tmp_path / "file") == "abc"
+    assert read_text(tmp_path / "file", 3) == "abc"
     (tmp_path / "file").write_text("abcd")
     with pytest.raises(ValueError, match="file is larger than 3 bytes"):
-        read_text(tmp_path / "file")
+        read_text(tmp_path / "file", 3)
 
 
 def test_lines_of_json(tmp_path):

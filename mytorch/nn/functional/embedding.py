@@ -132,7 +132,7 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     if not index.size and num_classes < 1:
         raise RuntimeError("one_hot(): can not infer total number of classes from empty tensor")
     if num_classes == -1:
-        num_classes = int(index.max()) + 1
+        num_classes = int(tensor.max()) + 1
     text = "one_hot(): class values must be non-negative and smaller than num_classes: "
     check_range(tensor, 0, num_classes, f"{text}got {{bad}} and {num_classes}")
     classes = arange(num_classes, device=tensor.device)

@@ -14,12 +14,22 @@ SOLVERS = {f"linalg.{name}" for name in ("inv", "solve", "cholesky", "eigh", "ei
 
 
 def raising(program: Program) -> set[Instruction]:
-    """Returns these instructions; none on a GPU, which doesn't look at elements."""
+    """Returns these instructions; none on a GPU, whose errors come later than what follows, in any order."""
     return {i for i in program.instructions if _may_raise(i)} if program.device is CPU else set()
 
 
+def checking(program: Program) -> set[Instruction]:
+    """Returns the instructions that have to run for their errors: on a GPU those that look at elements."""
+    on_gpu = program.device is not CPU
+    return {i for i in program.instructions if _checks(i)} if on_gpu else raising(program)
+
+
+def _checks(i: Instruction) -> bool:
+    return i.name == "check" or (i.name == "kernel" and i.args[0] in CHECKED)
+
+
 def _may_raise(i: Instruction) -> bool:
-    if i.name == "check" or i.name in SOLVERS or (i.name == "kernel" and i.args[0] in CHECKED):
+    if i.name in SOLVERS or _checks(i):
         return True
     at = 1 if i.name.endswith(".at") else _INDICES.get(i.name)
     index = () if at is None else i.args[at : at + 1]

@@ -31,10 +31,10 @@ from .attention_parts import (
     load_rows,
     masked,
     new_heads,
+    others_seen,
     products,
     queries_of,
     sees,
-    sees_one,
     store_rows,
     weights_of,
 )
@@ -82,7 +82,8 @@ def weights_and_ds(
         dp = tl.where(keep, dp * kept_scale, 0.0)
     ds = p * (dp - delta)
     if PARTIAL or mask_ptr is not None:
-        zero = (p == 0.0) | sees_one(query, keys, window, CAUSAL)  # delta may be NaN, not for masked keys
+        # delta may be NaN, which must not reach masked keys; a product takes fewer registers than `or`
+        zero = p * others_seen(query, keys, window, CAUSAL) == 0.0
         if mask_ptr is not None:
             zero |= (log_total == 0.0) & (p > 0.5)  # exp(0) is the whole sum
         ds = tl.where(zero, 0.0, ds)

@@ -94,14 +94,15 @@ def sees(query, key, keys, window, CAUSAL: tl.constexpr):
 
 
 @triton.jit
-def sees_one(query, keys, window, CAUSAL: tl.constexpr):
-    """Whether each query sees one key only, by its position."""
-    first, last = 0, keys - 1
-    if CAUSAL:
-        last = tl.minimum(query, last)
-        if window is not None:
-            first = tl.maximum(query - window + 1, 0)
-    return first == last
+def others_seen(query, keys, window, CAUSAL: tl.constexpr):
+    """How many keys each query sees besides one, by its position, as a float."""
+    if not CAUSAL:
+        others = keys - 1
+    elif window is None:
+        others = tl.minimum(query, keys - 1)
+    else:
+        others = tl.minimum(query, keys - 1) - tl.maximum(query - window + 1, 0)
+    return others * 1.0
 
 
 @triton.jit

@@ -7,18 +7,18 @@ from dataclasses import replace
 from ...instruction import BACKWARD
 from ..instruction import Instruction, Value
 from ..program import Program
-from ..raising import raising
+from ..raising import checking
 
 
 def remove_dead_code(program: Program) -> Program:
     """Returns the program without instructions that neither contribute to the outputs nor write to its
-    inputs or state, nor raise errors, as for an index that is out of bounds: see `raising`. The backward pass
-    takes what the forward pass has checked."""
+    inputs or state, nor raise errors, as for an index that is out of bounds: see `checking`. The backward
+    pass takes what the forward pass has checked."""
     changed = program.changed_storages()
     unread = {y for i in program.instructions if i.name == "host.grad" for y in i.outputs} - changed
     given = {*program.inputs, *program.state, *program.gradients()} - unread
     needed = {value.storage for value in [*program.results(), *given]} | {*program.results()}
-    checks = {i for i in raising(program) if not i.origin.startswith(BACKWARD) or i.name == "check"}
+    checks = {i for i in checking(program) if not i.origin.startswith(BACKWARD) or i.name == "check"}
     kept = []
     for instruction in reversed(program.instructions):
         touched = {*instruction.outputs, *instruction.written}  # a view that nothing takes changes nothing
