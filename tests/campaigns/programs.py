@@ -148,6 +148,8 @@ class Programs:
         operands = [self.found[1][names[name]] for name in "abc" if f"{{{name}}}" in text]
         if text in WRITES and ".clone()" not in text and any(overlap(operands[0], t) for t in operands[1:]):
             return  # PyTorch would read what it has written
+        if "attention" in text and not all(t.numel() for t in operands):
+            return  # its result has the dims of the query, whatever those of the keys
         self.lines.append(line)
         results = self.both(lambda F, t, device: run_line(line, F, t, device), operands)
         if results is not None:
