@@ -64,6 +64,10 @@ def refuse_changes(found: Traced) -> None:
     `.data`, of a tensor."""
     if not _is_equal(found.given, found.before):
         raise NotImplementedError("a program can't hold what it does to a list or a dict that it gets")
+    for x, attributes in zip(found.arguments, found.attributes, strict=True):
+        now = getattr(x, "__dict__", {})
+        if now.keys() != attributes.keys() or any([now[k] is not attributes[k] for k in now]):
+            raise NotImplementedError("a program can't hold an attribute that it gives to an argument")
     for x, node, data in zip(found.arguments, found.nodes, found.datas, strict=True):
         if isinstance(x, Tensor) and x._data is not data:  # also `unsqueeze_` and other views in place
             raise NotImplementedError("a program can't hold an assignment to `.data`")

@@ -284,7 +284,7 @@ def _views(roots: list[tuple[int, Tensor]]) -> dict[int, tuple[int, tuple]]:
 def _refuse_grads(roots: list[Tensor]) -> None:
     """Raises an error if a result gets a `.grad`: the backward program has gradients of what it got alone."""
     for x in roots:
-        if x.is_leaf:
+        if not x.node.parents:
             raise NotImplementedError("a compiled function can't return a leaf that it makes")
         if x.node.retain:
             raise NotImplementedError("a compiled function can't return what retain_grad() was called of")

@@ -114,6 +114,10 @@ class Tracer(HostCalls):
             )
         return found[0]
 
+    def _is_argument(self, x: Tensor) -> bool:
+        value = self._values.get(id(x._data._array), (None,))[0]
+        return value in self.inputs
+
     def stand_in(self, found: device) -> device:
         """Returns the meta device for the program's.
 
