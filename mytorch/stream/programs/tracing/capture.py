@@ -66,9 +66,7 @@ def traced(
     given = [raw_of(x) for x in leaves((args, kwargs)) if isinstance(x, _ARRAYS) or is_raw(x)]
     target = _device(given) or _device(map(raw_of, tensors)) or _default_device()
     with tracing(target, answer, numbers, reads_rates, picks) as tracer, META, choose(auto=TRACED):
-        for tensor in tensors:
-            if device_of(raw_of(tensor)) is target:
-                tracer.unwrap((tensor,))
+        tracer.hold(tensors)
         arguments: list[RawArray] = []
         known: dict[int, Any] | None = {} if with_repeats else None
         args, kwargs = mapped(lambda x: _as_argument(x, tracer, arguments, known), (args, kwargs))
