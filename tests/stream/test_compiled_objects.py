@@ -298,3 +298,37 @@ def test_numbers_of_numpy_are_values():
     assert len(compiled.history) == 1
     assert str(compiled(X, np.float64(0.0)).tolist()) == "[0.0, 0.0]"
     assert str(compiled(X, np.float64(-0.0)).tolist()) == "[-0.0, -0.0]"
+
+
+def first_part(x):
+    return (x * 1).chunk(2)[0]
+
+
+def written_part(x):
+    x = (x * 1).chunk(2)[0]
+    x.add_(1)
+    return x
+
+
+def part_of_a_part(x):
+    return (x * 1).unbind(0)[1][:2]
+
+
+@pytest.mark.filterwarnings("ignore:mytorch.compile")
+def test_one_of_several_views_cannot_be_written_to():
+    for compile in (lambda function: function, mytorch.compile):
+        x = mytorch.ones(4, 4, requires_grad=True)
+        with pytest.raises(RuntimeError, match="one of several views"):
+            compile(written_part)(x)
+        for function in (first_part, part_of_a_part):
+            y = compile(function)(x)
+            with pytest.raises(RuntimeError, match="one of several views"):
+                y.mul_(2)
+            with mytorch.no_grad():
+                assert y.add_(1).sum() == 2 * y.numel()
+            (y * y).sum().backward()
+            assert x.grad.sum() == 4 * y.numel()
+            x.grad = None
+        assert compile(written_part)(x.detach()).tolist() == [[2] * 4] * 2
+        with mytorch.no_grad():
+            assert compile(written_part)(x).tolist() == [[2] * 4] * 2
