@@ -43,6 +43,15 @@ class Pair(collections.namedtuple("Pair", "first second")):
     factor = 2
 
 
+class Slotted(list):
+    __slots__ = ("k",)
+
+
+class Marked(mytorch.Tensor):
+    __slots__ = ("k",)
+    factor = 2
+
+
 class Rate(float):
     pass
 
@@ -233,6 +242,11 @@ def parameter(**attributes):
     return made
 
 
+def with_k(made, k):
+    made.k = k
+    return made
+
+
 def retained():
     x = leaf() * 1
     x.retain_grad()
@@ -249,6 +263,13 @@ ARGUMENTS = {  # a function of a tensor and something else, and what makes that 
     "Buffer": (lambda x, y: x * (2 if isinstance(y, nn.Buffer) else 3), [lambda: X, lambda: nn.Buffer(X)]),
     "attributes of a parameter": (
         lambda x, y: x * getattr(y, "k", 1), [parameter, lambda: parameter(k=2), lambda: parameter(k=3)]),
+    "slots of a container": (
+        lambda x, y: x * y.k, [lambda: with_k(Slotted(), 2), lambda: with_k(Slotted(), 3)]),
+    "slots of a tensor": (
+        lambda x, y: x * getattr(y, "k", 1), [lambda: with_k(Marked(X), 2), lambda: with_k(Marked(X), 3)]),
+    "slots of a buffer": (
+        lambda x, y: x * (2 if y.persistent else 3),
+        [lambda: nn.Buffer(X), lambda: nn.Buffer(X, persistent=False)]),
     "is_leaf": (lambda x, y: x * (2 if y.is_leaf else 3), [leaf, lambda: leaf() * 1]),
     "not is_leaf": (lambda x, y: x * (2 if y.is_leaf else 3), [lambda: leaf() * 1, leaf, lambda: X]),
     "grad_fn": (lambda x, y: x * (2 if y.grad_fn is None else 3), [lambda: leaf() * 1, leaf, lambda: X]),
@@ -332,3 +353,17 @@ def test_one_of_several_views_cannot_be_written_to():
         assert compile(written_part)(x.detach()).tolist() == [[2] * 4] * 2
         with mytorch.no_grad():
             assert compile(written_part)(x).tolist() == [[2] * 4] * 2
+
+
+@pytest.mark.filterwarnings("ignore:mytorch.compile")
+def test_what_tensors_of_other_classes_hold_may_change():
+    p, x = parameter(scales=[2]), Marked(X)
+    compiled = mytorch.compile(lambda x, p: x * p.scales[0] * x.factor)
+    assert compiled(x, p).tolist() == [4, 4]
+    p.scales[0] = 3
+    assert compiled(x, p).tolist() == [6, 6]
+    try:
+        Marked.factor = 5
+        assert compiled(x, p).tolist() == [15, 15]
+    finally:
+        Marked.factor = 2

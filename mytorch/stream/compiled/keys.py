@@ -12,6 +12,7 @@ from ...core.array import Array
 from ...core.grad_mode import _state
 from ...core.tensor import Tensor, raw_of
 from ...nn.functional.composite import use_fused
+from ..programs.tracing.capture import attributes_of
 from ..programs.tracing.snapshot import KINDS
 
 
@@ -57,8 +58,8 @@ def key_of(
 
 
 def _attributes(x: object) -> list[tuple]:
-    """Returns the attributes of a container of a user's class, and what they are."""
-    found = getattr(x, "__dict__", None) or {}
+    """Returns the attributes of a tensor or a container of a user's class, and what they are."""
+    found = attributes_of(x)
     return [(name, key_of(y, [], [], [], ()) if type(y) in _PLAIN else _Same(y)) for name, y in found.items()]
 
 

@@ -46,7 +46,7 @@ class Version:
         others = [x for x in leaves((args, kwargs)) if not isinstance(x, Tensor)]
         self.places = {k: type(x) for k, x in numbers.inputs.items() if isinstance(k, Place)}
         objects = [x for x in others if not is_raw(x)]
-        objects += boundary.attributes_of_containers((args, kwargs))
+        objects += boundary.own_attributes((args, kwargs))
         self._reachable = Reachable(function, *objects, inputs=self.places)
         boundary.note_opaque(self._reachable.refusals, function, args, kwargs)
         self.asks_identity = self._reachable.asks_identity

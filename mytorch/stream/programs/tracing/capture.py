@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import types
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -74,7 +76,7 @@ def traced(
         before = mapped(lambda x: x, given)
         nodes = [getattr(x, "_node", None) for x in arguments]
         datas = [getattr(x, "_data", None) for x in arguments]
-        attributes = [{**getattr(x, "__dict__", {})} for x in arguments]
+        attributes = [*map(attributes_of, arguments)]
         result = function(*args, **kwargs)
         if tracer.refused is not None:  # the function has caught it
             raise tracer.refused
@@ -110,11 +112,24 @@ def _as_argument(x: object, tracer: Tracer, arguments: list[RawArray], known: di
     return found if known is None else known.setdefault(id(x), found)
 
 
+def attributes_of(x: object) -> dict[str, object]:
+    """Returns the attributes of a tensor or a container which its class has added to a plain one's."""
+    found = {name: getattr(x, name) for name in _slots_of(type(x)) if hasattr(x, name)}
+    return found | getattr(x, "__dict__", {})
+
+
+@functools.cache
+def _slots_of(kind: type) -> tuple[str, ...]:
+    found = [(name, slot) for base in kind.__mro__ if base is not Tensor for name, slot in vars(base).items()]
+    return tuple([name for name, slot in found if isinstance(slot, types.MemberDescriptorType)])
+
+
 def _tensor_as(x: Tensor, raw: RawArray) -> Tensor:
     """Returns a tensor of the class of another, with its attributes."""
     found = object.__new__(type(x))
     found._set(Array(raw))
-    getattr(found, "__dict__", {}).update(getattr(x, "__dict__", {}))
+    for name, attribute in attributes_of(x).items():
+        setattr(found, name, attribute)
     found.requires_grad = x.requires_grad
     return found
 
