@@ -257,6 +257,7 @@ def retained():
 ARGUMENTS = {  # a function of a tensor and something else, and what makes that for each call
     "a class derived of float": (lambda x, k: x * k.k, [lambda: rate(1.0), lambda: rate(5.0)]),
     "enums": (lambda x, k: x * len(k.name), [lambda: Level.LOW, lambda: Other.MIDDLE]),
+    "keys of a dict": (lambda x, y: x / [*y][0], [lambda: {0.0: 1}, lambda: {-0.0: 1}]),
     "NumPy's numbers": (lambda x, k: x * k, [lambda: np.float64(2), lambda: np.float64(3), lambda: 2.0]),
     "Parameter": (lambda x, y: x * (2 if isinstance(y, nn.Parameter) else 3), [leaf, parameter, leaf]),
     "a type": (lambda x, y: x * (2 if type(y) is mytorch.Tensor else 3), [leaf, parameter, leaf]),

@@ -45,7 +45,7 @@ def key_of(
                 return kind, ANY
         return kind, x or str(x)  # 0.0 equals -0.0
     if isinstance(x, dict):
-        names = [(type(name).__name__, name) for name in x]  # 1 equals True
+        names = [(type(name).__name__, name or str(name)) for name in x]  # 1 equals True, 0.0 equals -0.0
         items = [key_of(item, tensors, raws, numbers, inputs) for item in x.values()]
         return (type(x), *_attributes(x), *names, *items)
     if isinstance(x, slice):
