@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from ...core.array import Array
 from ...core.grad_mode import _state
 from ...core.tensor import Tensor, raw_of
 from ...nn.functional.composite import use_fused
-from ..programs.tracing.capture import attributes_of
+from ..programs.tracing.capture import attributes_of, slots_of
 from ..programs.tracing.snapshot import KINDS
 
 
@@ -57,8 +57,10 @@ def key_of(
     return _Same(x)
 
 
-def _attributes(x: object) -> list[tuple]:
+def _attributes(x: object) -> Sequence[tuple]:
     """Returns the attributes of a tensor or a container of a user's class, and what they are."""
+    if type(x) in _BARE or not (getattr(x, "__dict__", None) or slots_of(type(x))):
+        return ()
     found = attributes_of(x)
     return [(name, key_of(y, [], [], [], ()) if type(y) in _PLAIN else _Same(y)) for name, y in found.items()]
 
@@ -83,6 +85,7 @@ def _place(raw: RawArray) -> tuple:
 
 ANY = "any"  # in place of the value of a number that is an input
 _PLAIN = (bool, int, float, str, type(None))  # not classes derived of them, whose objects hold more
+_BARE = (dict, list, tuple)
 _NUMPYS = (np.integer, np.floating, np.bool_)
 
 

@@ -114,12 +114,13 @@ def _as_argument(x: object, tracer: Tracer, arguments: list[RawArray], known: di
 
 def attributes_of(x: object) -> dict[str, object]:
     """Returns the attributes of a tensor or a container which its class has added to a plain one's."""
-    found = {name: getattr(x, name) for name in _slots_of(type(x)) if hasattr(x, name)}
+    found = {name: getattr(x, name) for name in slots_of(type(x)) if hasattr(x, name)}
     return found | getattr(x, "__dict__", {})
 
 
 @functools.cache
-def _slots_of(kind: type) -> tuple[str, ...]:
+def slots_of(kind: type) -> tuple[str, ...]:
+    """Returns the names of the attributes for which a class, but not Tensor, has slots."""
     found = [(name, slot) for base in kind.__mro__ if base is not Tensor for name, slot in vars(base).items()]
     return tuple([name for name, slot in found if isinstance(slot, types.MemberDescriptorType)])
 
