@@ -106,9 +106,7 @@ class Tensor:
     ndim = property(attrgetter("_data._array.ndim"))
     itemsize = property(attrgetter("_data._array.dtype.itemsize"))
     nbytes = property(attrgetter("_data._array.nbytes"))
-    is_leaf = property(
-        lambda self: self.node is None or not self.node.parents, doc="Whether no recorded operation made it."
-    )
+    is_leaf = property(lambda self: self.grad_fn is None, doc="Whether no recorded operation made it.")
     is_cpu = property(_is_on("cpu"), doc="Whether the memory of the CPU holds the data.")
     is_cuda = property(_is_on("cuda"), doc="Whether a GPU holds the data.")
     is_meta = property(_is_on("meta"), doc="Whether there are no data, only a shape.")
@@ -137,10 +135,16 @@ class Tensor:
                 self._watch(replayed._node)
         return self._node
 
-    grad_fn = property(
-        lambda self: self.node if self.node is not None and self.node.parents else None,
-        doc="The node of the operation that made the tensor; None for a leaf.",
-    )
+    @property
+    def grad_fn(self) -> Node | None:
+        """The node of the operation that made the tensor; None for a leaf.
+
+        >>> mytorch.ones(2, requires_grad=True).grad_fn is None
+        True
+        """
+        if thread.tracer is not None:
+            thread.tracer.refuse_history(self)
+        return node if (node := self.node) is not None and node.parents else None
 
     def _watch(self, node: Node | None) -> None:
         self._node = node
@@ -170,7 +174,7 @@ class Tensor:
         tensor([1.00000 1.00000], requires_grad=True)
         """
         if not mode:
-            if not self.is_leaf:
+            if self.node is not None and self.node.parents:
                 raise RuntimeError("you can only change requires_grad flags of leaf tensors; use detach()")
             self._node = None
         elif self.node is None:
@@ -196,6 +200,8 @@ class Tensor:
         """The gradient that backward has computed, or None; of a tensor that is no leaf, which warns, None
         unless it was retained."""
         grad = self._grad
+        if grad is None and thread.tracer is not None:
+            thread.tracer.refuse_grad(self)
         if grad is None and (node := self._node) is not None and node.parents and not node.retain:
             warnings.warn(
                 "the .grad of a tensor that is not a leaf is None: backward() fills those of leaves. Call "

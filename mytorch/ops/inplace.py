@@ -180,8 +180,8 @@ def check_writable(x: Tensor, name: str, recorded: bool) -> None:
 def check_history(x: Tensor, name: str) -> None:
     """Raises if autograd can't record an in-place op on `x`: a leaf, a view of one, one of several views."""
     view = x._view
-    owner = x if view is None or (x.node is not None and x.is_leaf) else view.base
-    if owner.node is not None and owner.is_leaf:
+    owner = x if view is None or (x.node is not None and not x.node.parents) else view.base
+    if owner.node is not None and not owner.node.parents:
         what = "a leaf tensor" if owner is x else "a view of a leaf tensor"
         raise RuntimeError(
             f"{name}(): {what} that requires grad is being used in an in-place operation; "

@@ -298,6 +298,14 @@ cases({
 
 
 @case
+def a_buffer_that_is_no_longer_persistent(patch):
+    net = nn.Sequential(nn.Linear(2, 2))
+    net[0].register_buffer("b", mytorch.ones(2))
+    change = lambda: net[0].register_buffer("b", net[0].b, persistent=False)  # noqa: E731
+    return lambda x: x * len(net.state_dict()), change
+
+
+@case
 def a_buffer_that_is_replaced(patch):
     net = nn.Module()
     net.register_buffer("b", mytorch.ones(2))

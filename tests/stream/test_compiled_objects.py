@@ -4,6 +4,7 @@ in each call."""
 import array
 import collections
 import contextvars
+import enum
 import os
 import queue
 import threading
@@ -11,9 +12,11 @@ import time
 import types
 import weakref
 
+import numpy as np
 import pytest
 
 import mytorch
+from mytorch import nn
 
 X = mytorch.ones(2)
 
@@ -38,6 +41,27 @@ class Named(dict):
 
 class Pair(collections.namedtuple("Pair", "first second")):
     factor = 2
+
+
+class Slotted(list):
+    __slots__ = ("k",)
+
+
+class Marked(mytorch.Tensor):
+    __slots__ = ("k",)
+    factor = 2
+
+
+class Rate(float):
+    pass
+
+
+class Level(enum.IntEnum):
+    LOW = 2
+
+
+class Other(enum.IntEnum):
+    MIDDLE = 2
 
 
 def copy_of(function):
@@ -200,3 +224,147 @@ def test_clocks(clock):
     before = time.time()
     assert len({*times}) == 3 or clock == "time" and times[0] <= times[2] <= before
     assert time.perf_counter.__module__ == "time"  # nothing stands in its place
+
+
+def rate(k):
+    made = Rate(2.0)
+    made.k = k
+    return made
+
+
+def leaf():
+    return mytorch.ones(2, requires_grad=True)
+
+
+def parameter(**attributes):
+    made = nn.Parameter(mytorch.ones(2))
+    vars(made).update(attributes)
+    return made
+
+
+def with_k(made, k):
+    made.k = k
+    return made
+
+
+def retained():
+    x = leaf() * 1
+    x.retain_grad()
+    (x * 3).sum().backward()
+    return x
+
+
+ARGUMENTS = {  # a function of a tensor and something else, and what makes that for each call
+    "a class derived of float": (lambda x, k: x * k.k, [lambda: rate(1.0), lambda: rate(5.0)]),
+    "enums": (lambda x, k: x * len(k.name), [lambda: Level.LOW, lambda: Other.MIDDLE]),
+    "keys of a dict": (lambda x, y: x / [*y][0], [lambda: {0.0: 1}, lambda: {-0.0: 1}]),
+    "NumPy's numbers": (lambda x, k: x * k, [lambda: np.float64(2), lambda: np.float64(3), lambda: 2.0]),
+    "Parameter": (lambda x, y: x * (2 if isinstance(y, nn.Parameter) else 3), [leaf, parameter, leaf]),
+    "a type": (lambda x, y: x * (2 if type(y) is mytorch.Tensor else 3), [leaf, parameter, leaf]),
+    "Buffer": (lambda x, y: x * (2 if isinstance(y, nn.Buffer) else 3), [lambda: X, lambda: nn.Buffer(X)]),
+    "attributes of a parameter": (
+        lambda x, y: x * getattr(y, "k", 1), [parameter, lambda: parameter(k=2), lambda: parameter(k=3)]),
+    "slots of a container": (
+        lambda x, y: x * y.k, [lambda: with_k(Slotted(), 2), lambda: with_k(Slotted(), 3)]),
+    "slots of a tensor": (
+        lambda x, y: x * getattr(y, "k", 1), [lambda: with_k(Marked(X), 2), lambda: with_k(Marked(X), 3)]),
+    "slots of a buffer": (
+        lambda x, y: x * (2 if y.persistent else 3),
+        [lambda: nn.Buffer(X), lambda: nn.Buffer(X, persistent=False)]),
+    "is_leaf": (lambda x, y: x * (2 if y.is_leaf else 3), [leaf, lambda: leaf() * 1]),
+    "not is_leaf": (lambda x, y: x * (2 if y.is_leaf else 3), [lambda: leaf() * 1, leaf, lambda: X]),
+    "grad_fn": (lambda x, y: x * (2 if y.grad_fn is None else 3), [lambda: leaf() * 1, leaf, lambda: X]),
+    "a retained grad": (lambda x, y: x * (1 if y.grad is None else 2), [retained, lambda: leaf() * 1]),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_kinds_of_arguments(name):
+    function, makers = ARGUMENTS[name]
+    compiled = mytorch.compile(function)
+    calls = [*makers, *makers]
+    want = [function(X, make()).tolist() for make in calls]
+    assert len({*map(tuple, want)}) > 1
+    assert [compiled(X, make()).tolist() for make in calls] == want
+
+
+@pytest.mark.filterwarnings("ignore:mytorch.compile")
+def test_whether_a_tensor_of_the_closure_is_a_leaf():
+    state = [leaf()]
+    function = lambda x: x * (2 if state[0].is_leaf else 3)  # noqa: E731
+    compiled = mytorch.compile(function)
+    for y in (leaf(), leaf() * 1, leaf()):
+        state[0] = y
+        assert compiled(X).tolist() == function(X).tolist()
+    w = leaf() * 1
+    assert mytorch.compile(lambda x: x * (2 if w.is_leaf else 3))(X).tolist() == [3, 3]
+
+
+@pytest.mark.filterwarnings("ignore:mytorch.compile")
+def test_attributes_that_it_gives_to_an_argument():
+    def mark(x, p):
+        p.marked = True
+        return x * 2
+
+    compiled = mytorch.compile(mark)
+    for _ in range(3):
+        p = parameter()
+        assert compiled(X, p).tolist() == [2, 2] and p.marked
+
+
+def test_numbers_of_numpy_are_values():
+    compiled = mytorch.compile(lambda x, k: x * k)
+    for _ in range(3):
+        compiled(X, np.float64(2))
+    assert len(compiled.history) == 1
+    assert str(compiled(X, np.float64(0.0)).tolist()) == "[0.0, 0.0]"
+    assert str(compiled(X, np.float64(-0.0)).tolist()) == "[-0.0, -0.0]"
+
+
+def first_part(x):
+    return (x * 1).chunk(2)[0]
+
+
+def written_part(x):
+    x = (x * 1).chunk(2)[0]
+    x.add_(1)
+    return x
+
+
+def part_of_a_part(x):
+    return (x * 1).unbind(0)[1][:2]
+
+
+@pytest.mark.filterwarnings("ignore:mytorch.compile")
+def test_one_of_several_views_cannot_be_written_to():
+    for compile in (lambda function: function, mytorch.compile):
+        x = mytorch.ones(4, 4, requires_grad=True)
+        with pytest.raises(RuntimeError, match="one of several views"):
+            compile(written_part)(x)
+        for function in (first_part, part_of_a_part):
+            y = compile(function)(x)
+            with pytest.raises(RuntimeError, match="one of several views"):
+                y.mul_(2)
+            with mytorch.no_grad():
+                assert y.add_(1).sum() == 2 * y.numel()
+            (y * y).sum().backward()
+            assert x.grad.sum() == 4 * y.numel()
+            x.grad = None
+        assert compile(written_part)(x.detach()).tolist() == [[2] * 4] * 2
+        with mytorch.no_grad():
+            assert compile(written_part)(x).tolist() == [[2] * 4] * 2
+
+
+@pytest.mark.filterwarnings("ignore:mytorch.compile")
+def test_what_tensors_of_other_classes_hold_may_change():
+    p, x = parameter(scales=[2]), Marked(X)
+    compiled = mytorch.compile(lambda x, p: x * p.scales[0] * x.factor)
+    assert compiled(x, p).tolist() == [4, 4]
+    p.scales[0] = 3
+    assert compiled(x, p).tolist() == [6, 6]
+    try:
+        Marked.factor = 5
+        assert compiled(x, p).tolist() == [15, 15]
+    finally:
+        Marked.factor = 2

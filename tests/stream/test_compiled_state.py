@@ -286,6 +286,25 @@ def classes_of_containers(compile):
     yield type(kept) is collections.OrderedDict, kept["a"]
 
 
+def tensors_that_come_to_share_memory(compile):
+    a, b, c = mytorch.ones(2), mytorch.ones(2), mytorch.ones(2)
+
+    @compile
+    def write(x):
+        with mytorch.no_grad():
+            for y in (a, b, c):
+                y.fill_(1.0)
+            a.add_(x)
+            return b * 1, c * 1
+
+    own, whole = b.data, mytorch.arange(6.0)
+    ones = mytorch.ones(2)
+    for data in (own, a.data, a.data, own, own, whole.data[2:4], whole.data[3:5], a.data):
+        b.data, c.data = data, whole.data[4:6]
+        yield write(ones), a, b, c
+        yield write(b), a, b  # an argument shares memory, too
+
+
 def order_of_entries(compile):
     functions = nn.ModuleDict({"a": nn.ReLU(), "b": nn.Sigmoid()})
 
@@ -324,7 +343,7 @@ CASES = [
     views_in_parts, the_same_argument_twice, hooks_of_parameters, modes_that_it_sets,
     generators_that_it_seeds, caches,
     modules_within_modules, attributes_of_classes, long_containers, classes_of_containers, order_of_entries,
-    its_own_attributes, arrays_of_objects,
+    its_own_attributes, arrays_of_objects, tensors_that_come_to_share_memory,
 ]  # fmt: skip
 
 
@@ -366,3 +385,22 @@ def test_windows_can_be_written_to():
     want = mytorch.zeros(3)
     want.unfold(0, 2, 1).add_(1)
     assert x.tolist() == want.tolist()
+
+
+def test_with_fullgraph_shared_memory_is_an_error_in_each_call():
+    a, b = mytorch.ones(2), mytorch.ones(2)
+
+    @mytorch.compile(fullgraph=True)
+    def write(x):
+        a.add_(x)
+        return b * 1
+
+    own = b.data
+    assert write(mytorch.ones(2)).tolist() == [1, 1]
+    for _ in range(2):
+        b.data = a.data
+        with pytest.raises(RuntimeError, match="same memory"):
+            write(mytorch.ones(2))
+    b.data = own
+    assert write(mytorch.ones(2)).tolist() == [1, 1] and a.tolist() == [3, 3]
+    assert len(write.history) == 1

@@ -253,6 +253,22 @@ def test_dynamic():
     assert not compiled.history and len(copy.deepcopy(compiled).history) == 0
 
 
+SIGNED = {
+    "copysign": lambda x, a: x * math.copysign(1.0, a), "atan2": lambda x, a: x * math.atan2(a, -1.0),
+    "str": lambda x, a: x * len(str(a)), "a quotient": lambda x, a: 1 / (x * a),
+    "a branch": lambda x, a: x * a if a == 0 else x - a,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dynamic", [None, True, False])
+@pytest.mark.parametrize("name", SIGNED)
+def test_the_sign_of_zero(name, dynamic):
+    with np.errstate(all="ignore"):
+        ours = mytorch.compile(SIGNED[name], dynamic=dynamic)
+        for a in (1.0, 2.0, 0.0, -0.0, 0.0, 0, False):
+            assert str(ours(X, a).tolist()) == str(SIGNED[name](X, a).tolist())
+
+
 # Numbers that are no arguments.
 
 

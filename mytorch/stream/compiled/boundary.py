@@ -22,7 +22,7 @@ from ...core.size import Size
 from ...core.tensor import Tensor, raw_of
 from ...nn.module import Module
 from ..programs.nested import Made, leaves, mapped
-from ..programs.tracing.capture import Traced
+from ..programs.tracing.capture import Traced, attributes_of
 from ..programs.tracing.opaque import why_opaque
 from ..programs.tracing.refusals import Refusals
 from .syntax import plain
@@ -53,10 +53,11 @@ def note_opaque(refusals: Refusals, function: Callable, args: tuple, kwargs: dic
         refusals.note_parameters(found.__code__, inspect.signature(like).bind(*args, **kwargs).arguments)
 
 
-def attributes_of_containers(x: object) -> list[object]:
-    """Returns the classes, and the attributes, of containers of a user's class: see `key_of`."""
+def own_attributes(x: object) -> list[object]:
+    """Returns the classes, and the attributes, of containers and tensors of other classes: see `key_of`."""
     own = [c for c in _containers(x) if type(c) not in (tuple, list, dict)]
-    return [part for c in own for part in (type(c), getattr(c, "__dict__", None) or ())]
+    own += [y for y in leaves(x) if isinstance(y, Tensor) and type(y) is not Tensor]
+    return [part for c in own for part in (type(c), [*attributes_of(c).values()])]
 
 
 def refuse_changes(found: Traced) -> None:
@@ -64,6 +65,10 @@ def refuse_changes(found: Traced) -> None:
     `.data`, of a tensor."""
     if not _is_equal(found.given, found.before):
         raise NotImplementedError("a program can't hold what it does to a list or a dict that it gets")
+    for x, attributes in zip(found.arguments, found.attributes, strict=True):
+        now = attributes_of(x)
+        if now.keys() != attributes.keys() or any([now[k] is not attributes[k] for k in now]):
+            raise NotImplementedError("a program can't hold an attribute that it gives to an argument")
     for x, node, data in zip(found.arguments, found.nodes, found.datas, strict=True):
         if isinstance(x, Tensor) and x._data is not data:  # also `unsqueeze_` and other views in place
             raise NotImplementedError("a program can't hold an assignment to `.data`")

@@ -38,10 +38,10 @@ said: set[str] = set()  # warnings
 class Compiled:
     """A function that runs as a program, for each kind of arguments another.
 
-    Arguments differ in kind if tensors differ in shape, strides, dtype or `requires_grad`, and others in
-    value, except numbers that are inputs: see `NumberInputs`. A program also depends on grad mode, autocast,
-    `use_fused` and the default dtype, on the Python values that `Reachable` finds, and on the elements that
-    the function reads (`if x.sum() > 0:`).
+    Arguments differ in kind if tensors differ in shape, strides, dtype, `requires_grad` or class, and others
+    in value, except numbers that are inputs: see `NumberInputs`. A program also depends on grad mode,
+    autocast, `use_fused` and the default dtype, on the Python values that `Reachable` finds, and on the
+    elements that the function reads (`if x.sum() > 0:`).
 
     Args:
         function: the function or module.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from ...core.array import Array
 from ...core.grad_mode import _state
 from ...core.tensor import Tensor, raw_of
 from ...nn.functional.composite import use_fused
+from ..programs.tracing.capture import attributes_of, slots_of
 from ..programs.tracing.snapshot import KINDS
 
 
@@ -23,7 +24,8 @@ def key_of(
     inputs, numbers to lists.
 
     For a tensor that is ("tensor", dtype, shape, strides, requires_grad); on a GPU (device, strides) is in
-    the place of strides. For a number it is (kind, value), or (kind, ANY) at the positions of inputs.
+    the place of strides, and those of another class, as parameters, add this and their attributes. For a
+    number it is (kind, value), or (kind, ANY) at the positions of inputs.
     """
     if type(x) is tuple:
         return tuple([
@@ -31,17 +33,19 @@ def key_of(
             else key_of(y, tensors, raws, numbers, inputs) for y in x
         ])  # fmt: skip
     if isinstance(x, Tensor):
-        return _key_of_tensor(x, tensors, raws)
+        key = _key_of_tensor(x, tensors, raws)
+        return key if type(x) is Tensor else (*key, type(x), *_attributes(x))
     if isinstance(x, (tuple, list)):
         return (type(x), *_attributes(x), *[key_of(item, tensors, raws, numbers, inputs) for item in x])
-    if isinstance(x, _PLAIN):
-        kind = type(x)
+    kind = type(x)
+    if kind in _PLAIN or isinstance(x, _NUMPYS):
         if inputs and kind in KINDS:
             numbers.append(x)
-            return kind, (ANY if len(numbers) - 1 in inputs else x)
-        return kind, (x if x or kind is not float else str(x))  # 0.0 equals -0.0
+            if len(numbers) - 1 in inputs:
+                return kind, ANY
+        return kind, x or str(x)  # 0.0 equals -0.0
     if isinstance(x, dict):
-        names = [(type(name).__name__, name) for name in x]  # 1 equals True
+        names = [(type(name).__name__, name or str(name)) for name in x]  # 1 equals True, 0.0 equals -0.0
         items = [key_of(item, tensors, raws, numbers, inputs) for item in x.values()]
         return (type(x), *_attributes(x), *names, *items)
     if isinstance(x, slice):
@@ -53,10 +57,12 @@ def key_of(
     return _Same(x)
 
 
-def _attributes(x: object) -> list[tuple]:
-    """Returns the attributes of a container of a user's class, and what they are."""
-    found = getattr(x, "__dict__", None) or {}
-    return [(name, y if isinstance(y, _PLAIN) else _Same(y)) for name, y in found.items()]
+def _attributes(x: object) -> Sequence[tuple]:
+    """Returns the attributes of a tensor or a container of a user's class, and what they are."""
+    if type(x) in _BARE or not (getattr(x, "__dict__", None) or slots_of(type(x))):
+        return ()
+    found = attributes_of(x)
+    return [(name, key_of(y, [], [], [], ()) if type(y) in _PLAIN else _Same(y)) for name, y in found.items()]
 
 
 def _key_of_tensor(x: Tensor, tensors: list[Tensor], raws: list[RawArray]) -> tuple:
@@ -78,7 +84,9 @@ def _place(raw: RawArray) -> tuple:
 
 
 ANY = "any"  # in place of the value of a number that is an input
-_PLAIN = (bool, int, float, str, type(None))
+_PLAIN = (bool, int, float, str, type(None))  # not classes derived of them, whose objects hold more
+_BARE = (dict, list, tuple)
+_NUMPYS = (np.integer, np.floating, np.bool_)
 
 
 class _Same:
@@ -165,6 +173,7 @@ def _described(key: object) -> str:
         return str(key)
     if _is_plain(key):
         return repr(key[1]) if key[0] is str else str(key[1])
-    _, dtype, shape, strides, requires_grad = key
+    _, dtype, shape, strides, requires_grad, *more = key
     where = f" on {strides[0]}" if strides and isinstance(strides[0], device) else ""
-    return f"{dtype}{list(shape)}{where}{' with requires_grad' if requires_grad else ''}"
+    kind = f"{more[0].__name__} of " if more else ""
+    return f"{kind}{dtype}{list(shape)}{where}{' with requires_grad' if requires_grad else ''}"

@@ -14,7 +14,7 @@ from ...autograd.gradients import grad
 from ...backends.device import CPU, RawArray, device
 from ...core.engine import conjugated
 from ...core.grad_mode import enable_grad
-from ...core.graph import Node
+from ...core.graph import Node, View
 from ...core.op import as_raw, connect
 from ...core.tensor import Tensor, from_raw, increment_version, raw_of, replay_views
 from ..programs.instruction import Value
@@ -74,6 +74,7 @@ class Partition:
         self._freed = [(k, _without_vjp(x.node, target)) for k, x in enumerate(results) if x.node in freed]
         self._views = _views([(k, results[k]) for k in self._roots])
         self._roots = [k for k in self._roots if k not in self._views]
+        self._several = [k for k in self._roots if (view := results[k]._view) is not None and view.multiple]
         roots = [results[k] for k in self._roots]
         values = tuple(map(traced.output, results))
         _refuse_views([values[k] for k in self._roots], traced)
@@ -144,6 +145,8 @@ class Partition:
             if self._roots:
                 with enable_grad():  # it may have done so itself
                     self._record(tensors, [made[k] for k in self._roots], saved)
+                    for k in self._several:
+                        made[k]._view = View(made[k].detach(), (), multiple=True)
                     for k, (base, replay) in self._views.items():
                         made[k] = replay_views(replay, made[base])
             for k, arguments in self._freed:
@@ -268,7 +271,7 @@ def _views(roots: list[tuple[int, Tensor]]) -> dict[int, tuple[int, tuple]]:
     """Returns which differentiable results are views of another one, of which, and the ops that lead there.
 
     They are made of it again, so that autograd knows what is written to either of them. The several views
-    that one op returns, as of `chunk`, can't be written to.
+    that one op returns, as of `chunk`, can't be written to: each is marked as one.
     """
     positions = {id(x): k for k, x in roots}
     found = {}
@@ -284,7 +287,7 @@ def _views(roots: list[tuple[int, Tensor]]) -> dict[int, tuple[int, tuple]]:
 def _refuse_grads(roots: list[Tensor]) -> None:
     """Raises an error if a result gets a `.grad`: the backward program has gradients of what it got alone."""
     for x in roots:
-        if x.is_leaf:
+        if not x.node.parents:
             raise NotImplementedError("a compiled function can't return a leaf that it makes")
         if x.node.retain:
             raise NotImplementedError("a compiled function can't return what retain_grad() was called of")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from collections.abc import Callable
 from typing import Any
 
 from ...backends.device import RawArray, device_of, is_raw
+from ...core.closure import extent
 from ...core.tensor import Tensor
 from ..programs.instruction import Value
 from ..programs.nested import leaves
@@ -44,7 +46,7 @@ class Version:
         others = [x for x in leaves((args, kwargs)) if not isinstance(x, Tensor)]
         self.places = {k: type(x) for k, x in numbers.inputs.items() if isinstance(k, Place)}
         objects = [x for x in others if not is_raw(x)]
-        objects += boundary.attributes_of_containers((args, kwargs))
+        objects += boundary.own_attributes((args, kwargs))
         self._reachable = Reachable(function, *objects, inputs=self.places)
         boundary.note_opaque(self._reachable.refusals, function, args, kwargs)
         self.asks_identity = self._reachable.asks_identity
@@ -132,6 +134,10 @@ class Version:
             for k, (reference, value, raw, requires_grad) in enumerate(self._owners):
                 if (change := self._change_of(k, reference(), value, raw, requires_grad)) is not None:
                     return change
+            self._arrays[:] = [raw for _, _, raw, _ in self._owners]
+            if _do_overlap(self._arrays):
+                self._arrays[0] = None  # the next call asks again
+                return "two tensors of the state share memory"
         if self._depends_on_grads and self._grads() != self._have_grads:
             ours, then = ([has for has, _ in found] for found in (self._grads(), self._have_grads))
             if ours == then:
@@ -169,7 +175,6 @@ class Version:
                 old, new = f"{value.dtype}{list(value.shape)}", f"{now.dtype}{list(now.shape)}"
                 return f"a tensor of the state is {new} on {device_of(now)}, was {old} on {target}"
             self._owners[k] = weakref.ref(owner), value, now, requires_grad
-            self._arrays[k] = now
             self.partition.forward.executable().bind()
         if owner.requires_grad != requires_grad:
             return f"requires_grad of a tensor of the state of shape {list(value.shape)} has changed"
@@ -196,3 +201,9 @@ class Version:
         programs = [p for p in (self.partition.forward, self.partition.backward) if p is not None]
         counts = [f"{p.name}: {len(p.instructions)} instructions" for p in programs]
         return ", ".join([*counts, *filter(None, [str(self.partition.graph)])])
+
+
+def _do_overlap(raws: list[RawArray]) -> bool:
+    """Returns whether two arrays may share memory: a program takes its state as independent."""
+    extents = sorted([extent(raw) for raw in raws if raw.size])
+    return any([start < end for (_, end), (start, _) in itertools.pairwise(extents)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import types
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,7 +13,7 @@ from ....backends.device import CPU, META, RawArray, device, device_of, get_defa
 from ....backends.meta.array import MetaArray, new_of
 from ....backends.meta.layout import layout
 from ....core.array import Array
-from ....core.tensor import Tensor, from_raw, raw_of
+from ....core.tensor import Tensor, raw_of
 from ....nn.functional.composite import TRACED, choose
 from ..instruction import Value
 from ..nested import leaves, mapped
@@ -66,9 +68,7 @@ def traced(
     given = [raw_of(x) for x in leaves((args, kwargs)) if isinstance(x, _ARRAYS) or is_raw(x)]
     target = _device(given) or _device(map(raw_of, tensors)) or _default_device()
     with tracing(target, answer, numbers, reads_rates, picks) as tracer, META, choose(auto=TRACED):
-        for tensor in tensors:
-            if device_of(raw_of(tensor)) is target:
-                tracer.unwrap((tensor,))
+        tracer.hold(tensors)
         arguments: list[RawArray] = []
         known: dict[int, Any] | None = {} if with_repeats else None
         args, kwargs = mapped(lambda x: _as_argument(x, tracer, arguments, known), (args, kwargs))
@@ -76,12 +76,13 @@ def traced(
         before = mapped(lambda x: x, given)
         nodes = [getattr(x, "_node", None) for x in arguments]
         datas = [getattr(x, "_data", None) for x in arguments]
+        attributes = [*map(attributes_of, arguments)]
         result = function(*args, **kwargs)
         if tracer.refused is not None:  # the function has caught it
             raise tracer.refused
         tracer.finish()
         tracer.check_results(leaves(result))
-        yield Traced(function, tracer, arguments, result, given, before, nodes, datas)
+        yield Traced(function, tracer, arguments, result, given, before, nodes, datas, attributes)
 
 
 _ARRAYS = (Tensor, Array)
@@ -97,19 +98,6 @@ def _default_device() -> device:
     return CPU if found is META else found
 
 
-class _Leaf(Tensor):
-    """A leaf among the arguments: the program gets its elements, and no gradient of it."""
-
-    __slots__ = ()
-
-    def _grad_so_far(self) -> Array | None:
-        if self._grad is None:
-            raise NotImplementedError("a program can't hold the .grad that an argument may have")
-        return self._grad
-
-    grad = property(_grad_so_far, Tensor.grad.fset)
-
-
 def _as_argument(x: object, tracer: Tracer, arguments: list[RawArray], known: dict[int, Any] | None) -> Any:
     """Returns what stands for an argument: with `known`, the same for the same tensor, by its id."""
     if not isinstance(x, _ARRAYS) and not is_raw(x):
@@ -119,13 +107,32 @@ def _as_argument(x: object, tracer: Tracer, arguments: list[RawArray], known: di
         tracer.stand_in(device_of(raw))
     made = new_of(layout(raw.shape, raw.strides, raw.dtype))
     tracer.inputs.append(tracer.new(made))
-    found = from_raw(made) if isinstance(x, Tensor) else Array(made)
-    if isinstance(x, Tensor):
-        found.requires_grad = x.requires_grad
-        if x.requires_grad and x.is_leaf:
-            found.__class__ = _Leaf
+    found = _tensor_as(x, made) if isinstance(x, Tensor) else Array(made)
     arguments.append(found)
     return found if known is None else known.setdefault(id(x), found)
+
+
+def attributes_of(x: object) -> dict[str, object]:
+    """Returns the attributes of a tensor or a container which its class has added to a plain one's."""
+    found = {name: getattr(x, name) for name in slots_of(type(x)) if hasattr(x, name)}
+    return found | getattr(x, "__dict__", {})
+
+
+@functools.cache
+def slots_of(kind: type) -> tuple[str, ...]:
+    """Returns the names of the attributes for which a class, but not Tensor, has slots."""
+    found = [(name, slot) for base in kind.__mro__ if base is not Tensor for name, slot in vars(base).items()]
+    return tuple([name for name, slot in found if isinstance(slot, types.MemberDescriptorType)])
+
+
+def _tensor_as(x: Tensor, raw: RawArray) -> Tensor:
+    """Returns a tensor of the class of another, with its attributes."""
+    found = object.__new__(type(x))
+    found._set(Array(raw))
+    for name, attribute in attributes_of(x).items():
+        setattr(found, name, attribute)
+    found.requires_grad = x.requires_grad
+    return found
 
 
 @dataclass
@@ -139,6 +146,7 @@ class Traced:
         before: the same as the function got them.
         nodes: the nodes of `arguments` in the graph before it ran.
         datas: their arrays before it ran.
+        attributes: those of parameters and tensors of a user's class before it ran.
     """
 
     function: Callable
@@ -149,6 +157,7 @@ class Traced:
     before: tuple
     nodes: list[Any]
     datas: list[Any]
+    attributes: list[dict]
 
     def output(self, x: object) -> Any:
         """Returns the value of what the function returned, if it is an array, else itself."""

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ....backends.device import CPU, META, RawArray
+from ....backends.device import CPU, META, RawArray, refuse_tracing
 from ....backends.meta.array import MetaArray, new_of
 from ....backends.meta.layout import layout
 from ....backends.meta.random import MetaRandom
@@ -109,7 +109,7 @@ class HostCalls:
         """Makes a tensor hold a tracing array until the end."""
         if id(owner) in self._held:
             raise NotImplementedError("a program can't hold an assignment to `.data`")
-        has_graph = not owner.is_leaf
+        has_graph = owner.node is not None and bool(owner.node.parents)
         self._held[id(owner)] = _Held(
             owner, owner._data, raw, owner._grad, owner.grad_slot, owner._post_hooks, owner.node, owner._view
         )
@@ -143,6 +143,17 @@ class HostCalls:
             owner._data, owner._grad, owner.grad_slot = held.data, held.grad, held.slot
             owner._post_hooks, owner._node, owner._view = held.post_hooks, held.node, held.view
         self._held.clear(), self._slots.clear(), self.owners.clear()
+
+    def refuse_history(self, x: Tensor) -> None:
+        """Raises an error if a tensor with a node was there before the function: another one, or this one in
+        another call, may be a leaf where it is none."""
+        if x._node is not None and (id(x) in self._held or self._is_argument(x)):
+            refuse_tracing("whether a tensor that it gets is a leaf")
+
+    def refuse_grad(self, x: Tensor) -> None:
+        """Raises an error if a tensor is an argument: the program gets its elements, and no gradient."""
+        if self._is_argument(x):
+            refuse_tracing("the .grad that an argument may have")
 
     # Gradients and optimizers.
 

@@ -34,6 +34,7 @@ from .snapshot import PLAIN, Snapshot
 
 _RATES = {"param_groups", "get_last_lr", "_last_lr", "last_epoch"}
 _HELD = {*REGISTRIES, "_non_persistent_buffers_set"}  # a module's own, which are never replaced
+_LISTS_BUFFERS = {"state_dict", "load_state_dict"}  # those that aren't persistent excepted
 _OF_CLASSES = {"__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__abstractmethods__"}
 _OF_OPTIMIZERS = {"state", "defaults", "param_groups", "pending_clip", "_group_states", "_hooks", "_stepped"}
 _OF_CALLABLES = ("func", "args", "keywords", "__self__", "__func__", "__wrapped__")
@@ -111,6 +112,10 @@ class Reachable:
                 elif isinstance(x, Module):
                     for kind in type(x).__mro__[:-1]:
                         self.snapshot.keep_class(kind)
+        if self._is_dynamic or not self.names.isdisjoint(_LISTS_BUFFERS):
+            for x in seen.values():
+                if isinstance(x, Module):
+                    self.snapshot.keep_items(x._non_persistent_buffers_set)
 
     @property
     def reads_rates(self) -> bool:

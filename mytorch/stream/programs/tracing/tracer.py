@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -27,6 +27,13 @@ from .host import Draws, HostCalls
 from .number import Number
 from .numbers import Numbers
 from .tracing_array import WRITERS, TracingArray
+
+
+def _refuse_shared(x: RawArray, y: RawArray) -> None:
+    raise NotImplementedError(
+        f"a program can't have two tensors of the same memory, of shapes {x.shape} and {y.shape}, as its "
+        "state"
+    )
 
 
 class Picked(NotImplementedError):
@@ -114,6 +121,10 @@ class Tracer(HostCalls):
             )
         return found[0]
 
+    def _is_argument(self, x: Tensor) -> bool:
+        value = self._values.get(id(x._data._array), (None,))[0]
+        return value in self.inputs
+
     def stand_in(self, found: device) -> device:
         """Returns the meta device for the program's.
 
@@ -143,12 +154,11 @@ class Tracer(HostCalls):
             else:
                 for other in self.state.values():
                     if np.may_share_memory(raw, other):
-                        raise NotImplementedError(
-                            f"a program can't have two tensors of the same memory, of shapes {raw.shape} and "
-                            f"{other.shape}, as its state"
-                        )
+                        _refuse_shared(raw, other)
                 self.state[value], self.owners[value] = raw, owner
             found = self._lifted[id(raw)] = raw, x
+        elif owner is not None:
+            _refuse_shared(raw, raw)
         if owner is not None:
             self.replace(owner, raw, found[1])
         return found[1]
@@ -311,6 +321,16 @@ class Tracer(HostCalls):
         if type(x) is Number:
             return x.pinned()
         return self.draw(x) if isinstance(x, Draws) else x
+
+    def hold(self, tensors: Collection[Tensor]) -> None:
+        """Makes tensors the state, those on the program's device."""
+        seen: set[int] = set()
+        for x in tensors:
+            if id(x._data) in seen:
+                _refuse_shared(raw_of(x), raw_of(x))
+            seen.add(id(x._data))
+            if device_of(raw_of(x)) is self.device:
+                self.unwrap((x,))
 
     def unwrap(self, args: Sequence[object]) -> tuple[list, device] | None:
         """Returns what `core.op.unwrap` does, with tracing arrays in place of those with elements; None if
