@@ -989,6 +989,77 @@ def a_tensor_that_is_another(patch):
     return lambda y: y * (2 if table.get("k") is x else 1), lambda: table.update(k=x)
 
 
+# An object that the function puts into a new one, under a name that others have, too.
+
+
+class Inner:
+    def __init__(self, k=1.0):
+        self.k = k
+
+
+class HolderOf:
+    def __init__(self, inner):
+        self.inner = inner
+
+
+class SlottedHolder:
+    __slots__ = ("inner",)
+
+    def __init__(self, inner):
+        self.inner = inner
+
+
+@dataclasses.dataclass
+class FieldOf:
+    inner: object
+
+
+class Empty:
+    pass
+
+
+class ReadsInner(nn.Module):
+    def forward(self, x, holder):
+        return x * holder.inner.k
+
+
+PairOf = collections.namedtuple("PairOf", "inner")
+
+
+def assigned(inner):
+    o = Empty()
+    o.inner = inner
+    return o
+
+
+def in_a_new_holder(hold, read=lambda x, holder: x * holder.inner.k):
+    def make(patch):
+        pool, other = [Inner()], HolderOf(Inner())
+        return lambda x: read(x, hold(pool[0])) * other.inner.k, lambda: setattr(pool[0], "k", 5.0)
+
+    return make
+
+
+cases({
+    "in a new holder": in_a_new_holder(lambda i: HolderOf(i)),
+    "in a new holder with a slot": in_a_new_holder(lambda i: SlottedHolder(i)),
+    "in a new dataclass": in_a_new_holder(lambda i: FieldOf(i)),
+    "in a new named tuple": in_a_new_holder(lambda i: PairOf(i)),
+    "in a new namespace": in_a_new_holder(lambda i: types.SimpleNamespace(inner=i)),
+    "in a new namespace, by a dict": in_a_new_holder(lambda i: types.SimpleNamespace(**{"inner": i})),
+    "in a new namespace, by a computed name": in_a_new_holder(
+        lambda i: types.SimpleNamespace(**{f"{'inn'}er": i})),
+    "in a new object that is assigned to": in_a_new_holder(assigned),
+    "in a new holder that a module gets": in_a_new_holder(lambda i: HolderOf(i), ReadsInner()),
+    "in a new object of Python": lambda p: (
+        lambda pool, other: (
+            lambda x: x * contextlib.nullcontext(pool[0]).enter_result.k * other.enter_result.k,
+            lambda: setattr(pool[0], "k", 5.0),
+        )
+    )([Inner()], types.SimpleNamespace(enter_result=Inner())),
+})  # fmt: skip
+
+
 # mytorch's own settings.
 
 

@@ -58,6 +58,27 @@ def attributes_in(code: types.CodeType) -> Iterator[tuple[str, str]]:
             before = i.argval if i.opname == "LOAD_ATTR" else ""
 
 
+@functools.lru_cache(1000)
+def stores_in(code: types.CodeType) -> frozenset[str | None]:
+    """Returns the names that a function may give to attributes, as in `x.name = y`, `Config(name=y)`, or by a
+    string; None among them if these aren't written out, as in `Config(**options)`."""
+    found = {i.argval for i in _instructions_in(code) if i.opname.startswith("STORE_")}
+    waiting = [x for inner in codes_in(code) for x in inner.co_consts]
+    while waiting:
+        x = waiting.pop()
+        waiting += x if isinstance(x, (tuple, frozenset)) else ()
+        found |= {x} if isinstance(x, str) else set()
+    is_any = any([i.opname == "DICT_MERGE" for i in _instructions_in(code)])
+    return frozenset({*found, None} if is_any else found - {None})
+
+
+@functools.lru_cache(1000)
+def names_of_class(kind: type) -> frozenset[str]:
+    """Returns the names that a class has, and that its methods use."""
+    methods = [x for x in vars(kind).values() if isinstance(x, types.FunctionType)]
+    return frozenset(vars(kind)).union(*[names_in(method.__code__) for method in methods])
+
+
 def gets_at_others(code: types.CodeType) -> bool:
     """Whether a function gets at attributes that it doesn't name."""
     if code.co_filename == "<string>":  # of a dataclass: `__eq__` names `__class__`

@@ -25,6 +25,8 @@ from .code import (
     gets_at_others,
     globals_in,
     names_in,
+    names_of_class,
+    stores_in,
 )
 from .loads import Loads
 from .opaque import CONTAINERS, HOLDERS, WRAPPERS, is_foreign, is_mytorchs, objects_in, parts_of, why_opaque
@@ -92,6 +94,7 @@ class Reachable:
         self._accessed: dict[str, set[str]] = {}  # attributes, and of which attributes: see `attributes_in`
         self._found_as: dict[int, set[str]] = {}  # by the ids of objects, the names of entries with them
         self._computed = {*_OF_CALLABLES}  # names of properties and the like
+        self._stored: set[str | None] = set()  # names that objects may get; None for any: see `stores_in`
         self._tuned: list[Optimizer | LRScheduler] = []
         self._with_methods: list[Optimizer] = []
         self._kinds: list[type] = []  # of objects
@@ -99,6 +102,8 @@ class Reachable:
         waiting = list(reversed(roots))
         while waiting or (waiting := [*self._named()]):
             x = waiting.pop()
+            if isinstance(x, str):
+                self._stored.add(x)  # which may be the name of a field
             if isinstance(x, PLAIN) or id(x) in seen or why_opaque(x) is not None:
                 continue
             seen[id(x)] = x
@@ -138,9 +143,10 @@ class Reachable:
 
         Args:
             known: the names of attributes which are other objects than those that weren't found as these: of
-                `x.optimizer.step` no object has to have a `step` but what was found as "optimizer".
+                `x.optimizer.step` no object has to have a `step` but what was found as "optimizer", unless
+                a function may give an object an attribute `optimizer`.
         """
-        known = known - self._computed - {""}
+        known = set() if None in self._stored else known - self._computed - self._stored - {""}
         for named in self._by_name.values():
             names = named.entries.keys() - named.known
             if named.owners is None:
@@ -266,7 +272,9 @@ class Reachable:
             yield type(kind)
         left_out = {*_OF_CLASSES, "step"} if issubclass(kind, Optimizer) else _OF_CLASSES  # it runs as it is
         for base in kind.__mro__:
-            if not is_foreign(base.__module__):
+            if is_foreign(base.__module__):
+                self._stored |= names_of_class(base)
+            else:
                 found = self.snapshot.keep_class(base)
                 yield from self._of_dict(found, [name for name in found if name not in left_out])
 
@@ -284,6 +292,7 @@ class Reachable:
         if function is os.getenv:
             yield os.environ
         if is_foreign(function.__module__) and not function.__module__.startswith("namedtuple_"):
+            self._stored |= names_in(function.__code__)
             return
         for cell in function.__closure__ or ():
             if self.snapshot.keep_cell(cell):
@@ -303,6 +312,7 @@ class Reachable:
             self.refusals.note_load(load)
             yield self._found(load.name.rpartition(".")[2], load.value)
         self.names |= names
+        self._stored |= stores_in(code)
         for name, before in attributes_in(code):
             self._accessed.setdefault(name, set()).add(before)
         self._is_dynamic = self._is_dynamic or gets_at_others(code)
