@@ -6,6 +6,7 @@ import dis
 import functools
 import types
 from collections.abc import Container, Iterator
+from itertools import pairwise
 
 _DYNAMIC = {  # with these a function gets at attributes without naming them
     "__class__", "__delattr__", "__dict__", "__getattr__", "__getattribute__", "__init__", "__setattr__",
@@ -17,7 +18,11 @@ _ANY_ATTRIBUTE = {
     "__dict__", "__getattribute__", "asdict", "astuple", "attrgetter", "getattr", "methodcaller",
 }  # fmt: skip
 _LOADS = ("LOAD_GLOBAL", "LOAD_NAME")  # instructions of Python that load a global
+_OF_OBJECTS = {"LOAD_GLOBAL", "LOAD_DEREF", "LOAD_NAME", "LOAD_FAST"}
 _OF_ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "STORE_ATTR", "DELETE_ATTR")
+
+
+Modules = Container[tuple[int, int]]  # where code loads a module, by its id, and the offset
 
 
 def names_in(code: types.CodeType) -> set[str]:
@@ -26,9 +31,9 @@ def names_in(code: types.CodeType) -> set[str]:
     return found.union(filter(None, _names_of_getattr(code)))
 
 
-def _names_of_getattr(code: types.CodeType) -> list[str | None]:
+def _names_of_getattr(code: types.CodeType, modules: Modules = ()) -> list[str | None]:
     """Returns the names in calls of `getattr`; None for one that isn't written out."""
-    loads = [load for inner in codes_in(code) for load in attribute_loads_in(inner)]
+    loads = [load for inner in codes_in(code) for load in attribute_loads_in(inner, modules)]
     return [name for _, text, name in loads if text == "getattr"]
 
 
@@ -79,26 +84,51 @@ def names_of_class(kind: type) -> frozenset[str]:
     return frozenset(vars(kind)).union(*[names_in(method.__code__) for method in methods])
 
 
-def gets_at_others(code: types.CodeType) -> bool:
-    """Whether a function gets at attributes that it doesn't name."""
+def gets_at_others(code: types.CodeType, modules: Modules = ()) -> bool:
+    """Whether a function gets at attributes that it doesn't name, other than those of some modules."""
     if code.co_filename == "<string>":  # of a dataclass: `__eq__` names `__class__`
         return False
     if any([i.opname == "MATCH_CLASS" for i in _instructions_in(code)]):
         return True
-    names = names_in(code) - ({"getattr"} if None not in _names_of_getattr(code) else set())
+    names = names_in(code) - ({"getattr"} if None not in _names_of_getattr(code, modules) else set())
     return not (names.isdisjoint(_DYNAMIC) and globals_in(code).isdisjoint(_DYNAMIC_GLOBALS))
 
 
-def attribute_loads_in(code: types.CodeType) -> Iterator[tuple[int, str, str | None]]:
+def attribute_loads_in(
+    code: types.CodeType, modules: Modules = ()
+) -> Iterator[tuple[int, str, str | None]]:  # fmt: skip
     """Yields the offsets of instructions of a function itself with which it gets at attributes, how that is
     written, and the name of the attribute; None if the function computes it, as for `getattr(x, f"_{name}")`.
+
+    Args:
+        modules: for a call of `getattr` whose first argument is one of these, nothing is yielded.
     """
     found = [i for i in instructions_of(code) if i.opname != "EXTENDED_ARG"]
     for k, i in enumerate(found):
+        if i.argval == "getattr" and i.opname in _LOADS and _asks(found[k + 1 :], code, modules):
+            continue
         if i.opname in (*_LOADS, *_OF_ATTRIBUTES) and i.argval in _ANY_ATTRIBUTE:
             yield i.offset, i.argval, _name_in(found[k + 1 :]) if i.argval == "getattr" else None
         elif i.opname in _OF_ATTRIBUTES[:3]:
             yield i.offset, i.argval, i.argval
+
+
+def _asks(later: list[dis.Instruction], code: types.CodeType, modules: Modules) -> bool:
+    """Whether the first argument in a call of `getattr`, which was just loaded, is one of some modules."""
+    first = next((k for k, i in enumerate(later) if (id(code), i.offset) in modules), None)
+    loads = [] if first is None else [i.opname for i in later[: first + 1] if i.opname != "PUSH_NULL"]
+    if first is None or loads[0] not in _OF_OBJECTS or not {*loads[1:]} <= {"LOAD_ATTR"}:
+        return False
+    depth = 1  # of the stack: the module, and what comes next, until the call
+    for before, i in pairwise(later[first:]):
+        is_call = i.opname == "PRECALL" or i.opname == "CALL" and before.opname != "PRECALL"
+        if is_call and depth == i.arg:
+            return True
+        is_jump = i.opcode in dis.hasjrel or i.opcode in dis.hasjabs
+        depth += 0 if is_jump else dis.stack_effect(i.opcode, i.arg)
+        if is_jump or depth < 2:
+            return False
+    return False
 
 
 def _name_in(later: list[dis.Instruction]) -> str | None:

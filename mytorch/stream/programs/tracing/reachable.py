@@ -315,7 +315,7 @@ class Reachable:
         self._stored |= stores_in(code)
         for name, before in attributes_in(code):
             self._accessed.setdefault(name, set()).add(before)
-        self._is_dynamic = self._is_dynamic or gets_at_others(code)
+        self._is_dynamic = self._is_dynamic or gets_at_others(code, self.refusals.modules)
         self._makes = self._makes or gets_at_classes(code)
         self.asks_types = self.asks_types or "type" in globals_in(code)
         self.asks_identity = self.asks_identity or compares_identity(code)
