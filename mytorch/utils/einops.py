@@ -7,6 +7,7 @@ import importlib
 from einops import _backends
 
 from ..core.tensor import Tensor
+from ..nn.parameter import Parameter
 
 __all__ = ["Backend"]
 
@@ -21,3 +22,6 @@ class Backend(_backends.TorchBackend):
 
     def is_appropriate_type(self, tensor: object) -> bool:
         return isinstance(tensor, Tensor)
+
+for _tensor in (Tensor(()), Parameter(())):
+    _backends.get_backend(_tensor)  # from now on it knows their types, also in a compiled function
