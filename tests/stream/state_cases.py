@@ -989,6 +989,149 @@ def a_tensor_that_is_another(patch):
     return lambda y: y * (2 if table.get("k") is x else 1), lambda: table.update(k=x)
 
 
+# Objects of classes that are derived from those of numbers, strings, tensors, arrays and modules.
+
+
+def of_type(base, *args, of_object=False, **entries):
+    """A case with an object of a derived class, of which an attribute, or one of its class, changes."""
+
+    def make(patch):
+        kind = type("Kind", (base,), {"k": 1.0, **entries})
+        o = kind(*args)
+        changed = o if of_object else kind
+        return lambda x: x * o.k, lambda: setattr(changed, "k", 5.0)
+
+    return make
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+
+
+class Option(enum.IntFlag):
+    FIRST = 1
+
+
+class Mode(str, enum.Enum):  # noqa: UP042 - this is what is tested
+    FAST = "fast"
+
+
+def of_member(member):
+    def make(patch):
+        member.k = 1.0
+        config = types.SimpleNamespace(member=member)
+        return lambda x: x * config.member.k, lambda: setattr(member, "k", 5.0)
+
+    return make
+
+
+def equal_objects(kind, *args):
+    def make(patch):
+        first, second = kind(*args), kind(*args)
+        first.k, second.k = 1.0, 5.0
+        o = types.SimpleNamespace(item=first)
+        return lambda x: x * o.item.k, lambda: setattr(o, "item", second)
+
+    return make
+
+
+class Float(float):
+    pass
+
+
+class Text(str):
+    pass
+
+
+class Items(tuple):
+    pass
+
+
+class Loud(types.ModuleType):
+    k = 5.0
+
+
+class Noted(np.ndarray):
+    pass
+
+
+def noted():
+    a = np.ones(2).view(Noted)
+    a.k = 1.0
+    return a
+
+
+cases({
+    "the class of a float": of_type(float, 2.0),
+    "a float of one's own": of_type(float, 2.0, of_object=True),
+    "the class of an int": of_type(int, 2),
+    "an int of one's own": of_type(int, 2, of_object=True),
+    "the class of a str": of_type(str, "a"),
+    "a str of one's own": of_type(str, "a", of_object=True),
+    "bytes of one's own": of_type(bytes, b"a", of_object=True),
+    "the class of complex numbers": of_type(complex, 2.0),
+    "a product of a float of one's own": lambda p: (
+        lambda kind: (lambda o: (lambda x: x * float(o * 2), lambda: setattr(kind, "__mul__",
+            lambda a, b: 5.0)))(kind(1.0)))(type("Kind", (float,), {"__mul__": lambda a, b: 1.0})),
+    "a member of an IntEnum": of_member(Level.LOW),
+    "a member of an IntFlag": of_member(Option.FIRST),
+    "a member of an Enum of strings": of_member(Mode.FAST),
+    "an equal float": equal_objects(Float, 2.0),
+    "an equal str": equal_objects(Text, "a"),
+    "an equal tuple": equal_objects(Items, (1,)),
+    "the class of a parameter": of_type(nn.Parameter, mytorch.ones(2)),
+    "the class of a tensor": of_type(mytorch.Tensor, np.ones(2, np.float32)),
+    "the class of a module": of_type(types.ModuleType, "own"),
+    "another class of a module": lambda p: (
+        lambda own: (lambda x: x * getattr(own, "k", 1.0), lambda: setattr(own, "__class__", Loud)))(
+            types.ModuleType("own")),
+    "an attribute of an array": value_of(noted, lambda a: a.k, lambda a: setattr(a, "k", 5.0)),
+    "the shape of an array": value_of(
+        lambda: np.ones(4), lambda a: a.shape[0], lambda a: setattr(a, "shape", (2, 2))),
+    "the dtype of an array": value_of(
+        lambda: np.ones(2, np.float32), lambda a: a[0], lambda a: setattr(a, "dtype", np.int32)),
+    "the shape of an array that is read": lambda p: (lambda a: (
+        lambda x: x * mytorch.as_tensor(a)[1], lambda: setattr(a, "shape", (2, 2))))(
+            np.arange(4, dtype=np.float32)),
+    "whether an array is writeable": value_of(
+        lambda: np.zeros(2), lambda a: 1 + a.flags.writeable, lambda a: a.setflags(write=False)),
+    "a row of a structured array": value_of(
+        lambda: np.zeros(2, [("k", "f8")])[0], lambda a: 1 + a["k"], lambda a: a.__setitem__("k", 5.0)),
+})  # fmt: skip
+
+
+@case
+def a_method_of_the_class_of_a_parameter(patch):
+    kind = type("Kind", (nn.Parameter,), {"scaled": lambda self: 1.0})
+    p = kind(mytorch.ones(2))
+    return lambda x: x * p.scaled(), lambda: setattr(kind, "scaled", lambda self: 5.0)
+
+
+@case
+def an_attribute_of_a_module_that_has_a_class(patch):
+    own = type("Own", (types.ModuleType,), {"k": 1.0})("own")
+    patch.setattr(HERE, "own_of_a_class", own, raising=False)
+    return reads_own_of_a_class, lambda: setattr(type(own), "k", 5.0)
+
+
+def reads_own_of_a_class(x):
+    return x * own_of_a_class.k  # noqa: F821 - a case sets it
+
+
+def restored_shape(x):
+    SHAPED.shape = (2, 2) if SHAPED.ndim == 1 else (4,)
+    return x * SHAPED.shape[0]
+
+
+SHAPED = np.ones(4)
+
+
+@case
+def a_shape_that_the_function_sets(patch):
+    SHAPED.shape = (4,)
+    return restored_shape, lambda: setattr(SHAPED, "shape", (4,))
+
+
 # An object that the function puts into a new one, under a name that others have, too.
 
 

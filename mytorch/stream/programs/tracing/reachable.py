@@ -104,7 +104,7 @@ class Reachable:
             x = waiting.pop()
             if isinstance(x, str):
                 self._stored.add(x)  # which may be the name of a field
-            if isinstance(x, PLAIN) or id(x) in seen or why_opaque(x) is not None:
+            if type(x) in PLAIN or id(x) in seen or why_opaque(x) is not None:
                 continue
             seen[id(x)] = x
             waiting += reversed([*self._inside(x)])  # parameters shall be found in their order
@@ -162,6 +162,8 @@ class Reachable:
             self.tensors[x] = None
             if hasattr(x, "__dict__"):  # a parameter, which may have more attributes
                 self._by_name[id(x)] = _Named(x.__dict__, set(), [id(x)])
+            if not is_foreign(type(x).__module__):
+                yield type(x)
             if x._node is not None and x._node.hooks:
                 yield from x._node.hooks.values()
         elif isinstance(x, Optimizer):
@@ -182,6 +184,7 @@ class Reachable:
         elif isinstance(x, types.ModuleType):
             if _is_users(x):
                 self._by_name[id(x)] = _Named(vars(x), set(), None)
+                yield from self._of_dict(Attributes(x, ("__class__",)), ("__class__",))
         elif isinstance(x, (functools.partial, types.MethodType, *WRAPPERS)):
             yield from parts_of(x)
         elif isinstance(x, CONTAINERS):

@@ -33,6 +33,7 @@ class Snapshot:
         self._cells: tuple[list[types.CellType], list[object]] = [], []
         self._lists: list[tuple[Any, tuple]] = []  # and sets and deques
         self._arrays: list[tuple[np.ndarray, np.ndarray, bytes]] = []  # with a copy, and its elements
+        self._layouts: list[tuple[np.ndarray, tuple]] = []  # of all arrays
         self._classes: dict[type, Mapping] = {}  # with their attributes
         self._mros: list[tuple[type, tuple]] = []
         self._has_abstract, self._token = False, abc.get_cache_token()  # counts what is registered
@@ -81,7 +82,8 @@ class Snapshot:
         self._lists.append((x, tuple(x)))
 
     def keep_array(self, x: np.ndarray) -> None:
-        """Keeps the elements of an array, unless it is long."""
+        """Keeps the elements of an array, unless it is long, and how they lie."""
+        self._layouts.append((x, _layout(x)))
         if x.size <= LONGEST:
             self._arrays.append((x, x.copy(), x.tobytes()))
 
@@ -100,6 +102,8 @@ class Snapshot:
         for items, was in self._lists:
             if not _same(tuple(items), was):
                 return f"the items of a {type(items).__name__} have changed"
+        if self._layouts and any([_layout(x) != was for x, was in self._layouts]):
+            return "a NumPy array has another shape, dtype or layout"
         if self._arrays and any([x.tobytes() != elements for x, _, elements in self._arrays]):
             return "the elements of a NumPy array have changed"
         return None
@@ -197,6 +201,11 @@ class Snapshot:
                 cell.cell_contents = was
         for items, was in self._lists:
             _set_items(items, was)
+        for x, (shape, dtype, _, is_writeable) in self._layouts:
+            if x.dtype != dtype or x.shape != shape:
+                x.dtype, x.shape = dtype, shape
+            if x.flags.writeable != is_writeable:
+                x.setflags(write=is_writeable)
         for x, was, _ in self._arrays:
             if x.flags.writeable:
                 x[...] = was
@@ -225,6 +234,10 @@ class Snapshot:
         return {place for place, *_ in changed} if only else set()
 
 
+def _layout(x: np.ndarray) -> tuple:
+    return x.shape, x.dtype, x.strides, x.flags.writeable
+
+
 def _set_items(x: Any, was: Any) -> None:
     if isinstance(x, list):
         x[:] = was
@@ -238,11 +251,13 @@ def _same(now: object, was: object) -> bool:
         return True
     if type(now) is not type(was):
         return False
-    if isinstance(now, tuple):
+    if isinstance(now, tuple) and not hasattr(now, "__dict__"):
         return len(now) == len(was) and all(map(_same, now, was))
-    if isinstance(now, (float, complex)):
+    if type(now) in (float, complex):
         return repr(now) == repr(was)  # -0.0 is another number than 0.0
-    return isinstance(now, PLAIN) and now == was
+    if isinstance(now, np.generic) and not isinstance(now, np.void):
+        return now.dtype == was.dtype and now.tobytes() == was.tobytes()
+    return type(now) in PLAIN and now == was
 
 
 def _described(name: object, now: object, was: object) -> str:
