@@ -1203,6 +1203,46 @@ cases({
 })  # fmt: skip
 
 
+# What gets at any attribute, under another name.
+
+get, find, attributes_of, has, kind_of = getattr, operator.attrgetter, dir, hasattr, type
+BY_NAME = {"get": getattr}
+
+
+def in_object(read):
+    return value_of(Inner, read, lambda o: setattr(o, "k", 5.0))
+
+
+cases({
+    "getattr under another name": in_object(lambda o: get(o, "k")),
+    "attrgetter under another name": in_object(lambda o: find("k")(o)),
+    "getattr in a dict": in_object(lambda o: BY_NAME["get"](o, "k")),
+    "getattr in a default": in_object(lambda o, g=getattr: g(o, "k")),
+    "getattr that is mapped": in_object(lambda o: [*map(get, [o], ["k"])][0]),
+    "getattr in an object": value_of(
+        lambda: types.SimpleNamespace(g=getattr, inner=Inner()), lambda o: o.g(o.inner, "k"),
+        lambda o: setattr(o.inner, "k", 5.0)),
+    "getattr in a partial": value_of(
+        lambda: (lambda i: (i, functools.partial(getattr, i)))(Inner()), lambda o: o[1]("k"),
+        lambda o: setattr(o[0], "k", 5.0)),
+    "getattr in a variable": in_object(lambda o: (lambda g: g(o, "k"))(getattr)),
+    "an attribute in a format": in_object(lambda o: "{0.k}".format(o)),  # noqa: UP030, UP032 - this is tested
+    "an attribute in the width of a format": value_of(
+        lambda: Inner(1), lambda o: len("{:{o.k}}".format("", o=o)), lambda o: setattr(o, "k", 5)),
+    "an attribute in a format of a dict": in_object(lambda o: "{o.k}".format_map({"o": o})),
+    "an attribute in a format that isn't written out": in_object(lambda o: ("{" + "0.k}").format(o)),
+    "dir under another name": value_of(
+        Inner, lambda o: 1 + ("z" in attributes_of(o)), lambda o: setattr(o, "z", 1)),
+    "hasattr under another name": value_of(
+        Inner, lambda o: 1 + has(o, "z"), lambda o: setattr(o, "z", 1)),
+    "hasattr of a class of layers, under another name": lambda p: (
+        lambda layer: (lambda x: x * (1 + has(layer, "is_new")),
+                       lambda: p.setattr(nn.Identity, "is_new", True, raising=False)))(nn.Identity()),
+    "type under another name": value_of(
+        Inner, lambda o: 1 + (kind_of(o) is Inner), lambda o: setattr(o, "__class__", HolderOf)),
+})  # fmt: skip
+
+
 # mytorch's own settings.
 
 

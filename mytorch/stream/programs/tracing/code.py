@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dis
 import functools
+import re
 import types
 from collections.abc import Container, Iterator
 from itertools import pairwise
@@ -90,8 +91,18 @@ def gets_at_others(code: types.CodeType, modules: Modules = ()) -> bool:
         return False
     if any([i.opname == "MATCH_CLASS" for i in _instructions_in(code)]):
         return True
+    if any([_formats(before, i) for before, i in pairwise(_instructions_in(code))]):
+        return True
     names = names_in(code) - ({"getattr"} if None not in _names_of_getattr(code, modules) else set())
     return not (names.isdisjoint(_DYNAMIC) and globals_in(code).isdisjoint(_DYNAMIC_GLOBALS))
+
+
+def _formats(before: dis.Instruction, i: dis.Instruction) -> bool:
+    """Whether it may be `"{0.name}".format(x)`: of a string that isn't written out that isn't known."""
+    if i.opname not in _OF_ATTRIBUTES or i.argval not in ("format", "format_map"):
+        return False
+    text = before.argval if before.opname == "LOAD_CONST" else None
+    return not isinstance(text, str) or re.search(r"\{[^{}:!]*\.", text) is not None
 
 
 def attribute_loads_in(

@@ -12,6 +12,7 @@ import collections
 import contextlib
 import enum
 import functools
+import operator
 import os
 import sys
 import types
@@ -80,6 +81,10 @@ HOLDERS = (  # classes of Python whose objects are what is in their `__dict__`
 )  # fmt: skip
 _BASES = {object, typing.Generic, *CONTAINERS, *HOLDERS, collections.defaultdict, collections.OrderedDict,
           collections.Counter, *PLAIN}  # fmt: skip
+DYNAMIC = {  # the ids of functions that get at any attribute: fine if called by their names, see `code`
+    id(x)
+    for x in (getattr, setattr, delattr, operator.attrgetter, operator.methodcaller, object.__getattribute__)
+}
 OF_ENVIRONMENT = {  # the ids of code with which functions read variables of the environment
     id(x.__code__) for x in (os.getenv, *vars(os._Environ).values()) if isinstance(x, types.FunctionType)
 }  # fmt: skip
@@ -107,6 +112,8 @@ def is_pure(module: str | None) -> bool:
 def why_opaque(x: object, _around: frozenset[int] = frozenset()) -> str | None:
     """Returns what it is about an object, or what it holds, that can't be compared, as "a lock of _thread";
     None if nothing is: it is on the list, or what it consists of is found by names."""
+    if id(x) in DYNAMIC:
+        return f"{x.__name__}() under another name"
     if isinstance(x, np.void):
         return "a void of numpy"  # it may be a view of an array
     if type(x) in PLAIN or isinstance(x, _CONSTANT) or id(x) in _around:

@@ -180,6 +180,8 @@ class Reachable:
         elif isinstance(x, types.FunctionType):
             yield from self._of_function(x)
         elif isinstance(x, (types.BuiltinMethodType, types.MethodWrapperType)):
+            self.names.add(x.__name__)  # `hasattr`, say, under another name
+            self._is_dynamic = self._is_dynamic or x is dir
             yield x.__self__
         elif isinstance(x, types.ModuleType):
             if _is_users(x):
@@ -269,6 +271,8 @@ class Reachable:
 
     def _of_class(self, kind: type) -> Iterator[object]:
         """Yields the attributes of a user's class and its bases."""
+        if kind is type:
+            self.asks_types = self._is_dynamic = self._makes = True
         if isinstance(kind, ABCMeta):
             self.snapshot.keep_registrations()
         if not is_foreign(type(kind).__module__):

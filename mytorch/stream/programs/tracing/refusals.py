@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from .code import attribute_loads_in, codes_in, parameter_loads_in
 from .loads import Load
-from .opaque import is_foreign, why_opaque
+from .opaque import DYNAMIC, is_foreign, why_opaque
 
 
 class Refusals:
@@ -47,7 +47,8 @@ class Refusals:
 
     def note_load(self, load: Load) -> None:
         """Notes what an instruction loads."""
-        text = why_opaque(load.value)
+        is_dynamic = id(load.value) in DYNAMIC and load.name.rpartition(".")[2] == load.value.__name__
+        text = None if is_dynamic else why_opaque(load.value)
         if isinstance(load.value, types.ModuleType) and text is None and is_foreign(load.value.__name__):
             self.modules.add((id(load.code), load.offset))
         if text is not None:
