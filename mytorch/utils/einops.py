@@ -23,5 +23,6 @@ class Backend(_backends.TorchBackend):
     def is_appropriate_type(self, tensor: object) -> bool:
         return isinstance(tensor, Tensor)
 
-for _tensor in (Tensor(()), Parameter(())):
-    _backends.get_backend(_tensor)  # from now on it knows their types, also in a compiled function
+_backends._loaded_backends[Backend.framework_name] = _backend = Backend()
+for _kind in (Tensor, Parameter):
+    _backends._type2backend[_kind] = _backend  # known from now on, also in a compiled function
