@@ -871,6 +871,12 @@ def keywords_of_a_partial(patch):
 
 
 @case
+def the_state_of_a_partial(patch):
+    scaled = functools.partial(lambda x, k: x * k, k=1.0)
+    return lambda x: scaled(x), lambda: scaled.__setstate__((scaled.func, (), {"k": 5.0}, {}))
+
+
+@case
 def a_dict_in_a_partial(patch):
     scaled = functools.partial(lambda table, x: x * table["k"], {"k": 1.0})
     return lambda x: scaled(x), lambda: scaled.args[0].update(k=5.0)
@@ -1130,6 +1136,56 @@ SHAPED = np.ones(4)
 def a_shape_that_the_function_sets(patch):
     SHAPED.shape = (4,)
     return restored_shape, lambda: setattr(SHAPED, "shape", (4,))
+
+
+# What describes classes and functions.
+
+
+def described(read, change):
+    def make(patch):
+        kind = type("Kind", (), {"__doc__": "a", "__annotations__": {"k": float}})
+
+        def function(k: float):
+            "a"
+
+        return lambda x: x * read(kind, function), lambda: change(kind, function) and None
+
+    return make
+
+
+def new_subclass(kind):
+    kind.derived = type("Derived", (kind,), {})
+
+
+cases({
+    "the name of a class": described(lambda k, f: len(k.__name__), lambda k, f: setattr(k, "__name__", "K")),
+    "the name of the class of an object": described(
+        lambda k, f: len(type(k()).__name__), lambda k, f: setattr(k, "__name__", "K")),
+    "the docstring of a class": described(
+        lambda k, f: len(k.__doc__), lambda k, f: setattr(k, "__doc__", "abc")),
+    "the annotations of a class": described(
+        lambda k, f: len(k.__annotations__), lambda k, f: k.__annotations__.update(z=int)),
+    "the name of a function": described(
+        lambda k, f: len(f.__name__), lambda k, f: setattr(f, "__name__", "f")),
+    "the docstring of a function": described(
+        lambda k, f: len(f.__doc__), lambda k, f: setattr(f, "__doc__", "abc")),
+    "the annotations of a function": described(
+        lambda k, f: len(f.__annotations__), lambda k, f: f.__annotations__.update(z=int)),
+    "an annotation of a function": described(
+        lambda k, f: f.__annotations__["k"](1.5), lambda k, f: f.__annotations__.update(k=int)),
+    "the subclasses of a class": described(
+        lambda k, f: 1 + len(k.__subclasses__()), lambda k, f: new_subclass(k)),
+})  # fmt: skip
+
+
+@case
+def annotations_of_a_class_that_has_none(patch):
+    kind = type("Kind", (), {})
+    o = types.SimpleNamespace(k=1.0)
+    return (
+        lambda x: x * (len(vars(kind).get("__annotations__", ())) + o.k),
+        lambda: setattr(o, "k", 5.0),
+    )
 
 
 # An object that the function puts into a new one, under a name that others have, too.

@@ -40,6 +40,7 @@ _OF_CLASSES = {"__dict__", "__weakref__", "__doc__", "__module__", "__annotation
 _OF_OPTIMIZERS = {"state", "defaults", "param_groups", "pending_clip", "_group_states", "_hooks", "_stepped"}
 _OF_CALLABLES = ("func", "args", "keywords", "__self__", "__func__", "__wrapped__")
 _OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__")
+_DESCRIBE = {"__name__", "__qualname__", "__doc__", "__annotations__", "__module__"}
 _MAKES = ("__init__", "__new__", "__post_init__")  # methods that have run for objects which are there
 _COMPUTE = {"__getattr__", "__getattribute__"}
 _OF_MODULES = {*dir(Module), "forward", "training"}  # names by which the package gets at a module
@@ -108,6 +109,10 @@ class Reachable:
                 continue
             seen[id(x)] = x
             waiting += reversed([*self._inside(x)])  # parameters shall be found in their order
+        described = sorted(_DESCRIBE & self.names)
+        for x in [*seen.values(), *self.snapshot.classes] if described else ():
+            if isinstance(x, (type, types.FunctionType)) and not is_foreign(x.__module__):
+                self._describe(x, described)
         if self._is_dynamic or "hasattr" in self.names:
             for x in seen.values():
                 is_named = isinstance(x, (types.FunctionType, types.ModuleType)) and _is_users(x)
@@ -121,6 +126,17 @@ class Reachable:
     def reads_rates(self) -> bool:
         """Whether a function names the options of optimizers, or what schedules hold."""
         return not self.names.isdisjoint(_RATES)
+
+    def _describe(self, x: type | types.FunctionType, names: list[str]) -> None:
+        """Keeps the name of a function or a class, its docstring or annotations."""
+        if isinstance(x, type) and "__annotations__" not in vars(x):  # to ask would make them
+            names = [name for name in names if name != "__annotations__"]
+        for name in names:
+            self.snapshot.keep_entry(Attributes(x, names), name)
+        for found in [x.__annotations__] if "__annotations__" in names else []:
+            self.snapshot.keep_names(found, True)
+            for name in found:
+                self.snapshot.keep_entry(found, name)
 
     def _named(self) -> Iterator[object]:
         """Yields what is found by the names that functions have: in Python's modules, in objects and their
@@ -188,6 +204,8 @@ class Reachable:
                 self._by_name[id(x)] = _Named(vars(x), set(), None)
                 yield from self._of_dict(Attributes(x, ("__class__",)), ("__class__",))
         elif isinstance(x, (functools.partial, types.MethodType, *WRAPPERS)):
+            for name in ("func", "args", "keywords") if isinstance(x, functools.partial) else ():
+                self.snapshot.keep_entry(Attributes(x, (name,)), name)  # `__setstate__` replaces them
             yield from parts_of(x)
         elif isinstance(x, CONTAINERS):
             yield from self._of_container(x)

@@ -71,8 +71,11 @@ class Refusals:
         parameters = self._parameters.get(id(code), {})
         for offset, name in parameter_loads_in(code, parameters) if parameters else ():
             found[offset] = _described(name, parameters[name])
-        for offset, text, name in attribute_loads_in(code, self.modules) if self._attributes else ():
-            if name is None:
+        asks = bool(self._attributes) or "__subclasses__" in code.co_names
+        for offset, text, name in attribute_loads_in(code, self.modules) if asks else ():
+            if name == "__subclasses__":
+                found[offset] = "the subclasses of a class"
+            elif name is None and self._attributes:
                 found[offset] = f"what {text} may find: {next(iter(self._attributes.values()))}"
             elif name in self._attributes:
                 found[offset] = self._attributes[name]

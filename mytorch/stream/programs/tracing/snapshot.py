@@ -24,6 +24,9 @@ class Snapshot:
 
     Args:
         inputs: where values may change.
+
+    Attributes:
+        classes: those whose attributes are kept, with these.
     """
 
     def __init__(self, inputs: Container[Place] = ()):
@@ -34,7 +37,7 @@ class Snapshot:
         self._lists: list[tuple[Any, tuple]] = []  # and sets and deques
         self._arrays: list[tuple[np.ndarray, np.ndarray, bytes]] = []  # with a copy, and its elements
         self._layouts: list[tuple[np.ndarray, tuple]] = []  # of all arrays
-        self._classes: dict[type, Mapping] = {}  # with their attributes
+        self.classes: dict[type, Mapping] = {}
         self._mros: list[tuple[type, tuple]] = []
         self._has_abstract, self._token = False, abc.get_cache_token()  # counts what is registered
         self._whole: list[tuple[Mapping, tuple, bool]] = []  # with names, and whether their order matters
@@ -63,11 +66,11 @@ class Snapshot:
 
     def keep_class(self, kind: type) -> Mapping:
         """Keeps the bases of a class, and which attributes it has; returns these, which can then be kept."""
-        if kind not in self._classes:
+        if kind not in self.classes:
             self._mros.append((kind, kind.__mro__))
-            self._classes[kind] = vars(kind)
-            self.keep_names(self._classes[kind])
-        return self._classes[kind]
+            self.classes[kind] = vars(kind)
+            self.keep_names(self.classes[kind])
+        return self.classes[kind]
 
     def keep_registrations(self) -> None:
         """Keeps which classes are registered as subclasses of abstract ones."""
@@ -190,7 +193,7 @@ class Snapshot:
             if entries.get(name, MISSING) is was:
                 continue
             if not isinstance(entries, (dict, Attributes)):
-                kind = next(kind for kind, found in self._classes.items() if found is entries)
+                kind = next(kind for kind, found in self.classes.items() if found is entries)
                 delattr(kind, name) if was is MISSING else setattr(kind, name, was)
             elif was is MISSING:
                 del entries[name]
