@@ -7,11 +7,12 @@ import importlib
 from einops import _backends
 
 from ..core.tensor import Tensor
+from ..nn.parameter import Parameter
 
 __all__ = ["Backend"]
 
 
-class Backend(_backends.TorchBackend):
+class Backend(_backends.AbstractBackend):
     """PyTorch's backend, on mytorch's functions; einops finds it by its base class."""
 
     framework_name = "mytorch"
@@ -21,3 +22,11 @@ class Backend(_backends.TorchBackend):
 
     def is_appropriate_type(self, tensor: object) -> bool:
         return isinstance(tensor, Tensor)
+
+
+for _name, _method in vars(_backends.TorchBackend).items():
+    if _name not in (*vars(Backend), "layers"):  # those that don't import PyTorch
+        setattr(Backend, _name, _method)
+_backends._loaded_backends[Backend.framework_name] = _backend = Backend()
+for _kind in (Tensor, Parameter):
+    _backends._type2backend[_kind] = _backend  # known from now on, also in a compiled function

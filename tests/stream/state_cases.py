@@ -879,6 +879,12 @@ def keywords_of_a_partial(patch):
 
 
 @case
+def the_state_of_a_partial(patch):
+    scaled = functools.partial(lambda x, k: x * k, k=1.0)
+    return lambda x: scaled(x), lambda: scaled.__setstate__((scaled.func, (), {"k": 5.0}, {}))
+
+
+@case
 def a_dict_in_a_partial(patch):
     scaled = functools.partial(lambda table, x: x * table["k"], {"k": 1.0})
     return lambda x: scaled(x), lambda: scaled.args[0].update(k=5.0)
@@ -995,6 +1001,310 @@ def scale_of_a_distribution(patch):
 def a_tensor_that_is_another(patch):
     table, x = {}, mytorch.ones(2)
     return lambda y: y * (2 if table.get("k") is x else 1), lambda: table.update(k=x)
+
+
+# Objects of classes that are derived from those of numbers, strings, tensors, arrays and modules.
+
+
+def of_type(base, *args, of_object=False, **entries):
+    """A case with an object of a derived class, of which an attribute, or one of its class, changes."""
+
+    def make(patch):
+        kind = type("Kind", (base,), {"k": 1.0, **entries})
+        o = kind(*args)
+        changed = o if of_object else kind
+        return lambda x: x * o.k, lambda: setattr(changed, "k", 5.0)
+
+    return make
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+
+
+class Option(enum.IntFlag):
+    FIRST = 1
+
+
+class Mode(str, enum.Enum):  # noqa: UP042 - this is what is tested
+    FAST = "fast"
+
+
+def of_member(member):
+    def make(patch):
+        member.k = 1.0
+        config = types.SimpleNamespace(member=member)
+        return lambda x: x * config.member.k, lambda: setattr(member, "k", 5.0)
+
+    return make
+
+
+def equal_objects(kind, *args):
+    def make(patch):
+        first, second = kind(*args), kind(*args)
+        first.k, second.k = 1.0, 5.0
+        o = types.SimpleNamespace(item=first)
+        return lambda x: x * o.item.k, lambda: setattr(o, "item", second)
+
+    return make
+
+
+class Float(float):
+    pass
+
+
+class Text(str):
+    pass
+
+
+class Items(tuple):
+    pass
+
+
+class Loud(types.ModuleType):
+    k = 5.0
+
+
+class Noted(np.ndarray):
+    pass
+
+
+def noted():
+    a = np.ones(2).view(Noted)
+    a.k = 1.0
+    return a
+
+
+cases({
+    "the class of a float": of_type(float, 2.0),
+    "a float of one's own": of_type(float, 2.0, of_object=True),
+    "the class of an int": of_type(int, 2),
+    "an int of one's own": of_type(int, 2, of_object=True),
+    "the class of a str": of_type(str, "a"),
+    "a str of one's own": of_type(str, "a", of_object=True),
+    "bytes of one's own": of_type(bytes, b"a", of_object=True),
+    "the class of complex numbers": of_type(complex, 2.0),
+    "a product of a float of one's own": lambda p: (
+        lambda kind: (lambda o: (lambda x: x * float(o * 2), lambda: setattr(kind, "__mul__",
+            lambda a, b: 5.0)))(kind(1.0)))(type("Kind", (float,), {"__mul__": lambda a, b: 1.0})),
+    "a member of an IntEnum": of_member(Level.LOW),
+    "a member of an IntFlag": of_member(Option.FIRST),
+    "a member of an Enum of strings": of_member(Mode.FAST),
+    "an equal float": equal_objects(Float, 2.0),
+    "an equal str": equal_objects(Text, "a"),
+    "an equal tuple": equal_objects(Items, (1,)),
+    "the class of a parameter": of_type(nn.Parameter, mytorch.ones(2)),
+    "the class of a tensor": of_type(mytorch.Tensor, np.ones(2, np.float32)),
+    "the class of a module": of_type(types.ModuleType, "own"),
+    "another class of a module": lambda p: (
+        lambda own: (lambda x: x * getattr(own, "k", 1.0), lambda: setattr(own, "__class__", Loud)))(
+            types.ModuleType("own")),
+    "an attribute of an array": value_of(noted, lambda a: a.k, lambda a: setattr(a, "k", 5.0)),
+    "the shape of an array": value_of(
+        lambda: np.ones(4), lambda a: a.shape[0], lambda a: setattr(a, "shape", (2, 2))),
+    "the dtype of an array": value_of(
+        lambda: np.ones(2, np.float32), lambda a: a[0], lambda a: setattr(a, "dtype", np.int32)),
+    "the shape of an array that is read": lambda p: (lambda a: (
+        lambda x: x * mytorch.as_tensor(a)[1], lambda: setattr(a, "shape", (2, 2))))(
+            np.arange(4, dtype=np.float32)),
+    "whether an array is writeable": value_of(
+        lambda: np.zeros(2), lambda a: 1 + a.flags.writeable, lambda a: a.setflags(write=False)),
+    "a row of a structured array": value_of(
+        lambda: np.zeros(2, [("k", "f8")])[0], lambda a: 1 + a["k"], lambda a: a.__setitem__("k", 5.0)),
+})  # fmt: skip
+
+
+@case
+def a_method_of_the_class_of_a_parameter(patch):
+    kind = type("Kind", (nn.Parameter,), {"scaled": lambda self: 1.0})
+    p = kind(mytorch.ones(2))
+    return lambda x: x * p.scaled(), lambda: setattr(kind, "scaled", lambda self: 5.0)
+
+
+@case
+def an_attribute_of_a_module_that_has_a_class(patch):
+    own = type("Own", (types.ModuleType,), {"k": 1.0})("own")
+    patch.setattr(HERE, "own_of_a_class", own, raising=False)
+    return reads_own_of_a_class, lambda: setattr(type(own), "k", 5.0)
+
+
+def reads_own_of_a_class(x):
+    return x * own_of_a_class.k  # noqa: F821 - a case sets it
+
+
+def restored_shape(x):
+    SHAPED.shape = (2, 2) if SHAPED.ndim == 1 else (4,)
+    return x * SHAPED.shape[0]
+
+
+SHAPED = np.ones(4)
+
+
+@case
+def a_shape_that_the_function_sets(patch):
+    SHAPED.shape = (4,)
+    return restored_shape, lambda: setattr(SHAPED, "shape", (4,))
+
+
+# What describes classes and functions.
+
+
+def described(read, change):
+    def make(patch):
+        kind = type("Kind", (), {"__doc__": "a", "__annotations__": {"k": float}})
+
+        def function(k: float):
+            "a"
+
+        return lambda x: x * read(kind, function), lambda: change(kind, function) and None
+
+    return make
+
+
+def new_subclass(kind):
+    kind.derived = type("Derived", (kind,), {})
+
+
+cases({
+    "the name of a class": described(lambda k, f: len(k.__name__), lambda k, f: setattr(k, "__name__", "K")),
+    "the name of the class of an object": described(
+        lambda k, f: len(type(k()).__name__), lambda k, f: setattr(k, "__name__", "K")),
+    "the docstring of a class": described(
+        lambda k, f: len(k.__doc__), lambda k, f: setattr(k, "__doc__", "abc")),
+    "the annotations of a class": described(
+        lambda k, f: len(k.__annotations__), lambda k, f: k.__annotations__.update(z=int)),
+    "the name of a function": described(
+        lambda k, f: len(f.__name__), lambda k, f: setattr(f, "__name__", "f")),
+    "the docstring of a function": described(
+        lambda k, f: len(f.__doc__), lambda k, f: setattr(f, "__doc__", "abc")),
+    "the annotations of a function": described(
+        lambda k, f: len(f.__annotations__), lambda k, f: f.__annotations__.update(z=int)),
+    "an annotation of a function": described(
+        lambda k, f: f.__annotations__["k"](1.5), lambda k, f: f.__annotations__.update(k=int)),
+    "the subclasses of a class": described(
+        lambda k, f: 1 + len(k.__subclasses__()), lambda k, f: new_subclass(k)),
+})  # fmt: skip
+
+
+@case
+def annotations_of_a_class_that_has_none(patch):
+    kind = type("Kind", (), {})
+    o = types.SimpleNamespace(k=1.0)
+    return (
+        lambda x: x * (len(vars(kind).get("__annotations__", ())) + o.k),
+        lambda: setattr(o, "k", 5.0),
+    )
+
+
+# An object that the function puts into a new one, under a name that others have, too.
+
+
+class Inner:
+    def __init__(self, k=1.0):
+        self.k = k
+
+
+class HolderOf:
+    def __init__(self, inner):
+        self.inner = inner
+
+
+class SlottedHolder:
+    __slots__ = ("inner",)
+
+    def __init__(self, inner):
+        self.inner = inner
+
+
+@dataclasses.dataclass
+class FieldOf:
+    inner: object
+
+
+class Empty:
+    pass
+
+
+class ReadsInner(nn.Module):
+    def forward(self, x, holder):
+        return x * holder.inner.k
+
+
+PairOf = collections.namedtuple("PairOf", "inner")
+
+
+def assigned(inner):
+    o = Empty()
+    o.inner = inner
+    return o
+
+
+def in_a_new_holder(hold, read=lambda x, holder: x * holder.inner.k):
+    def make(patch):
+        pool, other = [Inner()], HolderOf(Inner())
+        return lambda x: read(x, hold(pool[0])) * other.inner.k, lambda: setattr(pool[0], "k", 5.0)
+
+    return make
+
+
+cases({
+    "in a new holder": in_a_new_holder(lambda i: HolderOf(i)),
+    "in a new holder with a slot": in_a_new_holder(lambda i: SlottedHolder(i)),
+    "in a new dataclass": in_a_new_holder(lambda i: FieldOf(i)),
+    "in a new named tuple": in_a_new_holder(lambda i: PairOf(i)),
+    "in a new namespace": in_a_new_holder(lambda i: types.SimpleNamespace(inner=i)),
+    "in a new namespace, by a dict": in_a_new_holder(lambda i: types.SimpleNamespace(**{"inner": i})),
+    "in a new namespace, by a computed name": in_a_new_holder(
+        lambda i: types.SimpleNamespace(**{f"{'inn'}er": i})),
+    "in a new object that is assigned to": in_a_new_holder(assigned),
+    "in a new holder that a module gets": in_a_new_holder(lambda i: HolderOf(i), ReadsInner()),
+    "in a new object of Python": lambda p: (
+        lambda pool, other: (
+            lambda x: x * contextlib.nullcontext(pool[0]).enter_result.k * other.enter_result.k,
+            lambda: setattr(pool[0], "k", 5.0),
+        )
+    )([Inner()], types.SimpleNamespace(enter_result=Inner())),
+})  # fmt: skip
+
+
+# What gets at any attribute, under another name.
+
+get, find, attributes_of, has, kind_of = getattr, operator.attrgetter, dir, hasattr, type
+BY_NAME = {"get": getattr}
+
+
+def in_object(read):
+    return value_of(Inner, read, lambda o: setattr(o, "k", 5.0))
+
+
+cases({
+    "getattr under another name": in_object(lambda o: get(o, "k")),
+    "attrgetter under another name": in_object(lambda o: find("k")(o)),
+    "getattr in a dict": in_object(lambda o: BY_NAME["get"](o, "k")),
+    "getattr in a default": in_object(lambda o, g=getattr: g(o, "k")),
+    "getattr that is mapped": in_object(lambda o: [*map(get, [o], ["k"])][0]),
+    "getattr in an object": value_of(
+        lambda: types.SimpleNamespace(g=getattr, inner=Inner()), lambda o: o.g(o.inner, "k"),
+        lambda o: setattr(o.inner, "k", 5.0)),
+    "getattr in a partial": value_of(
+        lambda: (lambda i: (i, functools.partial(getattr, i)))(Inner()), lambda o: o[1]("k"),
+        lambda o: setattr(o[0], "k", 5.0)),
+    "getattr in a variable": in_object(lambda o: (lambda g: g(o, "k"))(getattr)),
+    "an attribute in a format": in_object(lambda o: "{0.k}".format(o)),  # noqa: UP030, UP032 - this is tested
+    "an attribute in the width of a format": value_of(
+        lambda: Inner(1), lambda o: len("{:{o.k}}".format("", o=o)), lambda o: setattr(o, "k", 5)),
+    "an attribute in a format of a dict": in_object(lambda o: "{o.k}".format_map({"o": o})),
+    "an attribute in a format that isn't written out": in_object(lambda o: ("{" + "0.k}").format(o)),
+    "dir under another name": value_of(
+        Inner, lambda o: 1 + ("z" in attributes_of(o)), lambda o: setattr(o, "z", 1)),
+    "hasattr under another name": value_of(
+        Inner, lambda o: 1 + has(o, "z"), lambda o: setattr(o, "z", 1)),
+    "hasattr of a class of layers, under another name": lambda p: (
+        lambda layer: (lambda x: x * (1 + has(layer, "is_new")),
+                       lambda: p.setattr(nn.Identity, "is_new", True, raising=False)))(nn.Identity()),
+    "type under another name": value_of(
+        Inner, lambda o: 1 + (kind_of(o) is Inner), lambda o: setattr(o, "__class__", HolderOf)),
+})  # fmt: skip
 
 
 # mytorch's own settings.

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import logging
 
 import pytest
 
@@ -10,6 +11,8 @@ import mytorch
 from mytorch import nn, optim
 from mytorch.models import GPT2, GPT2Config, Llama, LlamaConfig
 from mytorch.nn import functional as F
+from mytorch.stream.programs.tracing.code import attribute_loads_in
+from mytorch.stream.programs.tracing.reachable import Reachable
 
 
 @dataclasses.dataclass
@@ -98,3 +101,54 @@ def test_a_training_step(name, autocast):
         trainer.steps += 1
         trainer.log.append("a line")
     assert not step.parts() and len(step.history) == 2  # without and with a .grad before
+
+
+class Logged(nn.Module):
+    """A module with what no program can hold, which no name or number in the computation depends on."""
+
+    def __init__(self):
+        super().__init__()
+        self.logger, self.act = logging.getLogger("tests"), "gelu"
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return getattr(F, self.act)(self.linear(x)) + getattr(nn, self.act.upper())()(x)
+
+
+class Mixed(Logged):
+    def forward(self, x):
+        return getattr((F, self)[1], self.act[:0] + "linear")(x)
+
+
+def test_getattr_of_a_module_finds_no_attributes_of_objects():
+    logged = Logged()
+    step = mytorch.compile(lambda x: logged(x), fullgraph=True)
+    for _ in range(2):
+        step(mytorch.ones(2, 4))
+    assert len(step.history) == 1
+    with pytest.raises(RuntimeError, match="a program can't hold what getattr may find: logger"):
+        mytorch.compile(Mixed(), fullgraph=True)(mytorch.ones(2, 4))
+
+
+LOOKS = {
+    "a name": (lambda x: getattr(F, x), True),
+    "an attribute": (lambda x: getattr(nn.functional, x.name), True),
+    "a computed name": (lambda x: getattr(F, x(F, 1) + f"_{x}".lower(), None), True),
+    "one of two": (lambda x: getattr((F, x)[1], x.name), False),
+    "what a call of three gives": (lambda x: getattr([F, x(1, 2, 3)][1], x.name), False),
+    "what a function gives": (lambda x: getattr(x(F), x.name), False),
+    "an attribute of a function": (lambda x: getattr(F.relu, x.name), False),
+    "either": (lambda x: getattr(F or x, x.name), False),
+    "by condition": (lambda x: getattr(F if x else x, x.name), False),
+    "of another": (lambda x: getattr(x, F.relu(x)), False),
+    "twice": (lambda x: getattr(F, getattr(x, x.name)), False),
+    "arguments in a list": (lambda x: getattr(F, *x), False),
+    "as a value": (lambda x: (getattr, F, x), False),
+}
+
+
+@pytest.mark.parametrize("name", LOOKS)
+def test_where_the_object_of_getattr_is_a_module(name):
+    function, is_module = LOOKS[name]
+    loads = [*attribute_loads_in(function.__code__, Reachable(function).refusals.modules)]
+    assert (not [text for _, text, _ in loads if text == "getattr"]) == is_module

@@ -1,6 +1,7 @@
 """A compiled function sees what has changed of all that it uses, or it runs eagerly there."""
 
 import functools
+import importlib
 import sys
 import threading
 import types
@@ -232,6 +233,63 @@ def test_installed_packages_are_followed():
     compiled = mytorch.compile(with_einops)
     for _ in range(2):
         assert compiled(mytorch.ones(2)).tolist() == [[3.0, 3.0]]
+
+
+PACKAGE = """
+import sys
+
+_known = {}
+
+
+def double(x):
+    if type(x) not in _known:
+        _known[type(x)] = "numpy" in sys.modules
+    return x * (2 if _known[type(x)] else 3)
+
+
+def always(x):
+    return x * (2 if "numpy" in sys.modules else 3)
+"""
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    (folder / "package_of_the_tests.py").write_text(PACKAGE)
+    monkeypatch.syspath_prepend(folder)
+    yield importlib.import_module("package_of_the_tests")
+    del sys.modules["package_of_the_tests"]
+
+
+def test_a_package_that_does_more_in_its_first_call(package):
+    compiled = mytorch.compile(lambda x: package.double(x) + 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert [compiled(mytorch.ones(1)).item() for _ in range(3)] == [3, 3, 3]
+    assert len(compiled.programs()) == 1
+    said = "ran eagerly this once: package_of_the_tests.py:9: a program can't hold sys.modules"
+    assert said in mytorch.compiler.explain(compiled)
+
+
+def test_a_package_that_does_more_in_each_call(package):
+    compiled = mytorch.compile(lambda x: package.always(x) + 1)
+    compiled(mytorch.ones(1))
+    with pytest.warns(UserWarning, match="a program can't hold sys.modules"):
+        compiled(mytorch.ones(1))
+    assert [compiled(mytorch.ones(1)).item() for _ in range(3)] == [3, 3, 3]
+    assert len(compiled.history) == 2
+    with pytest.raises(RuntimeError, match="a program can't hold sys.modules"):
+        mytorch.compile(package.always, fullgraph=True)(mytorch.ones(1))
+
+
+def test_einops_knows_tensors_before_its_first_call():
+    backends = pytest.importorskip("einops")._backends
+    einops = importlib.reload(importlib.import_module("mytorch.utils.einops"))
+    assert isinstance(backends._type2backend[nn.Parameter], einops.Backend)
+    weight = nn.Parameter(mytorch.ones(2))
+    compiled = mytorch.compile(lambda x: with_einops(weight * x), fullgraph=True)
+    assert compiled(mytorch.ones(2)).tolist() == [[3.0, 3.0]]
 
 
 def test_functions_that_nothing_refers_to(monkeypatch):

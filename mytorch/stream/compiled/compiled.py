@@ -78,6 +78,7 @@ class Compiled:
         self._numbers = NumberInputs(self._dynamic)
         self._split: Split | None = None
         self._picks, self._watches = True, False
+        self._retried: list[tuple] = []  # the keys of calls that are captured again
         self.history: list[tuple[str, Version | str]] = []
         self.eager_calls = 0
 
@@ -153,6 +154,11 @@ class Compiled:
             turns.end()
         if isinstance(version, Exception):  # other numbers may do
             self._last_key = key = _key(args, kwargs, ())
+            if _is_in_package(version) and len(self._retried) < LIMIT and key not in self._retried:
+                self._retried.append(key)  # packages often do more in their first call
+                outcome = f"ran eagerly this once: {_place(version, self._function)}: {version}"
+                self.history.append((reason, outcome))
+                return self._function(*args, **kwargs)
             return self._uncaptured(version, reason, key, args, kwargs)
         self._last_key = key = _key(args, kwargs, self._numbers.positions)
         self._versions = [(key, version), *self._versions]
@@ -168,7 +174,8 @@ class Compiled:
     def _learn(self, key: tuple, reason: str | None, stale: tuple[Version, ...]) -> str:
         """Makes inputs of numbers that have changed; returns why no version fits."""
         if reason is None:
-            reason = difference(self._last_key, key)
+            is_again = self._last_key == key and key in self._retried
+            reason = "a second attempt" if is_again else difference(self._last_key, key)
             self._numbers.learn([k for k, version in self._versions if version is not None], key)
         self._numbers.learn_places({place for version in stale for place in version.changed_numbers()})
         return reason
@@ -263,10 +270,25 @@ def _key(
 
 def _place(error: BaseException, function: Callable) -> str:
     """Returns the line of the user's program at which an error was raised: "train.py:12"."""
-    frames = [(code.co_filename, line) for code, line in frames_of(error)]
-    foreign = _PACKAGE, _LIBRARY, "<frozen"
-    users = [(file, line) for file, line in frames if not file.startswith(foreign) and file.endswith("py")]
-    if users:
+    if users := _users_frames(error):
         return f"{Path(users[-1][0]).name}:{users[-1][1]}"
     code = getattr(inspect.unwrap(function), "__code__", None)
     return type(function).__name__ if code is None else f"{Path(code.co_filename).name}:{code.co_firstlineno}"
+
+
+def _users_frames(error: BaseException) -> list[tuple[str, int]]:
+    """Returns the files and lines in which an error came about, without those of Python and the package."""
+    frames = [(code.co_filename, line) for code, line in frames_of(error)]
+    found = [(file, line) for file, line in frames if not file.startswith((_PACKAGE, "<frozen"))]
+    return [x for x in found if x[0].endswith("py") and (_is_packages(x[0]) or not x[0].startswith(_LIBRARY))]
+
+
+def _is_packages(file: str) -> bool:
+    """Whether a file is that of an installed package."""
+    return not {"site-packages", "dist-packages"}.isdisjoint(Path(file).parts)
+
+
+def _is_in_package(error: Exception) -> bool:
+    """Whether it is an installed package that can't be captured."""
+    frames = _users_frames(error) if isinstance(error, NotImplementedError) else []
+    return bool(frames) and _is_packages(frames[-1][0])

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from .code import codes_in, instructions_of
 from .opaque import is_foreign, is_pure
-from .places import MISSING, content
+from .places import MISSING, Attributes, content
 from .snapshot import PLAIN, Snapshot
 
 _OF_MODULES = ("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM")
@@ -67,6 +67,8 @@ class Loads:
                 last = value
             while isinstance(value, types.ModuleType) and found[k + 1].opname in _OF_MODULES:
                 k += 1
+                if type(value) is not types.ModuleType:
+                    yield Load(code, found[k].offset, f"{name}.__class__", type(value))
                 name, value = f"{name}.{found[k].argval}", self._entry(value, found[k].argval)
             if isinstance(value, types.FunctionType) and found[k + 1].opname == "LOAD_ATTR":
                 self._snapshot.keep_entry(value.__dict__, found[k + 1].argval)
@@ -121,6 +123,8 @@ class Loads:
     def _entry(self, module: types.ModuleType, name: str) -> object:
         """Returns an attribute of a module; MISSING if there is none."""
         entries = vars(module)
+        if not is_foreign(module.__name__):
+            self._snapshot.keep_entry(Attributes(module, ("__class__",)), "__class__")
         if name in entries:
             value = entries[name]
         elif is_foreign(module.__name__) or "__getattr__" not in entries:

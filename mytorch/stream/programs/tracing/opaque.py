@@ -12,6 +12,7 @@ import collections
 import contextlib
 import enum
 import functools
+import operator
 import os
 import sys
 import types
@@ -64,7 +65,7 @@ _STATEFUL = (  # modules of theirs, with all that is in them
     "numpy.random", "numpy.ctypeslib",
 )  # fmt: skip
 _CONSTANT = (  # types whose objects never change, or are arrays and the like
-    *PLAIN, type(Ellipsis), type(NotImplemented), range, enum.Enum, np.dtype, np.generic, np.ufunc, Tensor,
+    type(Ellipsis), type(NotImplemented), range, enum.Enum, np.dtype, np.generic, np.ufunc, Tensor,
     Array, Generator, device, types.CodeType, types.GenericAlias, types.UnionType,
     types.WrapperDescriptorType, types.MethodDescriptorType, types.ClassMethodDescriptorType,
     types.GetSetDescriptorType, types.MemberDescriptorType, type(collections.namedtuple("Pair", "x").x),
@@ -80,6 +81,10 @@ HOLDERS = (  # classes of Python whose objects are what is in their `__dict__`
 )  # fmt: skip
 _BASES = {object, typing.Generic, *CONTAINERS, *HOLDERS, collections.defaultdict, collections.OrderedDict,
           collections.Counter, *PLAIN}  # fmt: skip
+DYNAMIC = {  # the ids of functions that get at any attribute: fine if called by their names, see `code`
+    id(x)
+    for x in (getattr, setattr, delattr, operator.attrgetter, operator.methodcaller, object.__getattribute__)
+}
 OF_ENVIRONMENT = {  # the ids of code with which functions read variables of the environment
     id(x.__code__) for x in (os.getenv, *vars(os._Environ).values()) if isinstance(x, types.FunctionType)
 }  # fmt: skip
@@ -107,10 +112,16 @@ def is_pure(module: str | None) -> bool:
 def why_opaque(x: object, _around: frozenset[int] = frozenset()) -> str | None:
     """Returns what it is about an object, or what it holds, that can't be compared, as "a lock of _thread";
     None if nothing is: it is on the list, or what it consists of is found by names."""
-    if isinstance(x, _CONSTANT) or id(x) in _around:
+    if id(x) in DYNAMIC:
+        return f"{x.__name__}() under another name"
+    if isinstance(x, np.void):
+        return "a void of numpy"  # it may be a view of an array
+    if type(x) in PLAIN or isinstance(x, _CONSTANT) or id(x) in _around:
         return None
     around = _around | {id(x)}
     if isinstance(x, np.ndarray):
+        if type(x) is not np.ndarray:
+            return _a(f"{type(x).__qualname__} of {type(x).__module__}")  # which may have attributes
         text = f"{x.size:,} elements" if x.size > LONGEST else _first(objects_in(x), around)
         return text and f"an array with {text}"
     if isinstance(x, CONTAINERS):

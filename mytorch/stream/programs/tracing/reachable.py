@@ -25,6 +25,8 @@ from .code import (
     gets_at_others,
     globals_in,
     names_in,
+    names_of_class,
+    stores_in,
 )
 from .loads import Loads
 from .opaque import CONTAINERS, HOLDERS, WRAPPERS, is_foreign, is_mytorchs, objects_in, parts_of, why_opaque
@@ -39,6 +41,7 @@ _OF_CLASSES = {"__dict__", "__weakref__", "__doc__", "__module__", "__annotation
 _OF_OPTIMIZERS = {"state", "defaults", "param_groups", "pending_clip", "_group_states", "_hooks", "_stepped"}
 _OF_CALLABLES = ("func", "args", "keywords", "__self__", "__func__", "__wrapped__")
 _OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__")
+_DESCRIBE = {"__name__", "__qualname__", "__doc__", "__annotations__", "__module__"}
 _MAKES = ("__init__", "__new__", "__post_init__")  # methods that have run for objects which are there
 _COMPUTE = {"__getattr__", "__getattribute__"}
 _OF_MODULES = {*dir(Module), "forward", "training"}  # names by which the package gets at a module
@@ -93,6 +96,7 @@ class Reachable:
         self._accessed: dict[str, set[str]] = {}  # attributes, and of which attributes: see `attributes_in`
         self._found_as: dict[int, set[str]] = {}  # by the ids of objects, the names of entries with them
         self._computed = {*_OF_CALLABLES}  # names of properties and the like
+        self._stored: set[str | None] = set()  # names that objects may get; None for any: see `stores_in`
         self._tuned: list[Optimizer | LRScheduler] = []
         self._with_methods: list[Optimizer] = []
         self._kinds: list[type] = []  # of objects
@@ -100,10 +104,16 @@ class Reachable:
         waiting = list(reversed(roots))
         while waiting or (waiting := [*self._named()]):
             x = waiting.pop()
-            if isinstance(x, PLAIN) or id(x) in seen or why_opaque(x) is not None:
+            if isinstance(x, str):
+                self._stored.add(x)  # which may be the name of a field
+            if type(x) in PLAIN or id(x) in seen or why_opaque(x) is not None:
                 continue
             seen[id(x)] = x
             waiting += reversed([*self._inside(x)])  # parameters shall be found in their order
+        described = sorted(_DESCRIBE & self.names)
+        for x in [*seen.values(), *self.snapshot.classes] if described else ():
+            if isinstance(x, (type, types.FunctionType)) and not is_foreign(x.__module__):
+                self._describe(x, described)
         if self._is_dynamic or "hasattr" in self.names:
             for x in seen.values():
                 is_named = isinstance(x, (types.FunctionType, types.ModuleType)) and _is_users(x)
@@ -121,6 +131,17 @@ class Reachable:
     def reads_rates(self) -> bool:
         """Whether a function names the options of optimizers, or what schedules hold."""
         return not self.names.isdisjoint(_RATES)
+
+    def _describe(self, x: type | types.FunctionType, names: list[str]) -> None:
+        """Keeps the name of a function or a class, its docstring or annotations."""
+        if isinstance(x, type) and "__annotations__" not in vars(x):  # to ask would make them
+            names = [name for name in names if name != "__annotations__"]
+        for name in names:
+            self.snapshot.keep_entry(Attributes(x, names), name)
+        for found in [x.__annotations__] if "__annotations__" in names else []:
+            self.snapshot.keep_names(found, True)
+            for name in found:
+                self.snapshot.keep_entry(found, name)
 
     def _named(self) -> Iterator[object]:
         """Yields what is found by the names that functions have: in Python's modules, in objects and their
@@ -143,9 +164,10 @@ class Reachable:
 
         Args:
             known: the names of attributes which are other objects than those that weren't found as these: of
-                `x.optimizer.step` no object has to have a `step` but what was found as "optimizer".
+                `x.optimizer.step` no object has to have a `step` but what was found as "optimizer", unless
+                a function may give an object an attribute `optimizer`.
         """
-        known = known - self._computed - {""}
+        known = set() if None in self._stored else known - self._computed - self._stored - {""}
         for named in self._by_name.values():
             names = named.entries.keys() - named.known
             if named.owners is None:
@@ -161,6 +183,8 @@ class Reachable:
             self.tensors[x] = None
             if hasattr(x, "__dict__"):  # a parameter, which may have more attributes
                 self._by_name[id(x)] = _Named(x.__dict__, set(), [id(x)])
+            if not is_foreign(type(x).__module__):
+                yield type(x)
             if x._node is not None and x._node.hooks:
                 yield from x._node.hooks.values()
         elif isinstance(x, Optimizer):
@@ -177,11 +201,16 @@ class Reachable:
         elif isinstance(x, types.FunctionType):
             yield from self._of_function(x)
         elif isinstance(x, (types.BuiltinMethodType, types.MethodWrapperType)):
+            self.names.add(x.__name__)  # `hasattr`, say, under another name
+            self._is_dynamic = self._is_dynamic or x is dir
             yield x.__self__
         elif isinstance(x, types.ModuleType):
             if _is_users(x):
                 self._by_name[id(x)] = _Named(vars(x), set(), None)
+                yield from self._of_dict(Attributes(x, ("__class__",)), ("__class__",))
         elif isinstance(x, (functools.partial, types.MethodType, *WRAPPERS)):
+            for name in ("func", "args", "keywords") if isinstance(x, functools.partial) else ():
+                self.snapshot.keep_entry(Attributes(x, (name,)), name)  # `__setstate__` replaces them
             yield from parts_of(x)
         elif isinstance(x, CONTAINERS):
             yield from self._of_container(x)
@@ -265,13 +294,17 @@ class Reachable:
 
     def _of_class(self, kind: type) -> Iterator[object]:
         """Yields the attributes of a user's class and its bases."""
+        if kind is type:
+            self.asks_types = self._is_dynamic = self._makes = True
         if isinstance(kind, ABCMeta):
             self.snapshot.keep_registrations()
         if not is_foreign(type(kind).__module__):
             yield type(kind)
         left_out = {*_OF_CLASSES, "step"} if issubclass(kind, Optimizer) else _OF_CLASSES  # it runs as it is
         for base in kind.__mro__:
-            if not is_foreign(base.__module__):
+            if is_foreign(base.__module__):
+                self._stored |= names_of_class(base)
+            else:
                 found = self.snapshot.keep_class(base)
                 yield from self._of_dict(found, [name for name in found if name not in left_out])
 
@@ -289,6 +322,7 @@ class Reachable:
         if function is os.getenv:
             yield os.environ
         if is_foreign(function.__module__) and not function.__module__.startswith("namedtuple_"):
+            self._stored |= names_in(function.__code__)
             return
         for cell in function.__closure__ or ():
             if self.snapshot.keep_cell(cell):
@@ -308,9 +342,10 @@ class Reachable:
             self.refusals.note_load(load)
             yield self._found(load.name.rpartition(".")[2], load.value)
         self.names |= names
+        self._stored |= stores_in(code)
         for name, before in attributes_in(code):
             self._accessed.setdefault(name, set()).add(before)
-        self._is_dynamic = self._is_dynamic or gets_at_others(code)
+        self._is_dynamic = self._is_dynamic or gets_at_others(code, self.refusals.modules)
         self._makes = self._makes or gets_at_classes(code)
         self.asks_types = self.asks_types or "type" in globals_in(code)
         self.asks_identity = self.asks_identity or compares_identity(code)

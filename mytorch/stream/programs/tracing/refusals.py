@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from .code import attribute_loads_in, codes_in, parameter_loads_in
 from .loads import Load
-from .opaque import why_opaque
+from .opaque import DYNAMIC, is_foreign, why_opaque
 
 
 class Refusals:
@@ -18,10 +18,12 @@ class Refusals:
 
     Attributes:
         codes: of the functions that may run, by their ids.
+        modules: where functions load modules that only compute, whose attributes aren't opaque.
     """
 
     def __init__(self) -> None:
         self.codes: dict[int, types.CodeType] = {}
+        self.modules: set[tuple[int, int]] = set()  # by the id of the code, and the offset
         self._loads: dict[int, dict[int, str]] = {}  # by the id of the code, and the offset
         self._attributes: dict[str, str] = {}  # by name, what they are
         self._parameters: dict[int, dict[str, str]] = {}  # by the id of the code, and the name
@@ -45,7 +47,10 @@ class Refusals:
 
     def note_load(self, load: Load) -> None:
         """Notes what an instruction loads."""
-        text = why_opaque(load.value)
+        is_dynamic = id(load.value) in DYNAMIC and load.name.rpartition(".")[2] == load.value.__name__
+        text = None if is_dynamic else why_opaque(load.value)
+        if isinstance(load.value, types.ModuleType) and text is None and is_foreign(load.value.__name__):
+            self.modules.add((id(load.code), load.offset))
         if text is not None:
             self._loads.setdefault(id(load.code), {})[load.offset] = _described(load.name, text)
 
@@ -66,8 +71,11 @@ class Refusals:
         parameters = self._parameters.get(id(code), {})
         for offset, name in parameter_loads_in(code, parameters) if parameters else ():
             found[offset] = _described(name, parameters[name])
-        for offset, text, name in attribute_loads_in(code) if self._attributes else ():
-            if name is None:
+        asks = bool(self._attributes) or "__subclasses__" in code.co_names
+        for offset, text, name in attribute_loads_in(code, self.modules) if asks else ():
+            if name == "__subclasses__":
+                found[offset] = "the subclasses of a class"
+            elif name is None and self._attributes:
                 found[offset] = f"what {text} may find: {next(iter(self._attributes.values()))}"
             elif name in self._attributes:
                 found[offset] = self._attributes[name]

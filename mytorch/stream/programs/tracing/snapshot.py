@@ -24,6 +24,9 @@ class Snapshot:
 
     Args:
         inputs: where values may change.
+
+    Attributes:
+        classes: those whose attributes are kept, with these.
     """
 
     def __init__(self, inputs: Container[Place] = ()):
@@ -33,7 +36,8 @@ class Snapshot:
         self._cells: tuple[list[types.CellType], list[object]] = [], []
         self._lists: list[tuple[Any, tuple]] = []  # and sets and deques
         self._arrays: list[tuple[np.ndarray, np.ndarray, bytes]] = []  # with a copy, and its elements
-        self._classes: dict[type, Mapping] = {}  # with their attributes
+        self._layouts: list[tuple[np.ndarray, tuple]] = []  # of all arrays
+        self.classes: dict[type, Mapping] = {}
         self._mros: list[tuple[type, tuple]] = []
         self._has_abstract, self._token = False, abc.get_cache_token()  # counts what is registered
         self._whole: list[tuple[Mapping, tuple, bool]] = []  # with names, and whether their order matters
@@ -62,11 +66,11 @@ class Snapshot:
 
     def keep_class(self, kind: type) -> Mapping:
         """Keeps the bases of a class, and which attributes it has; returns these, which can then be kept."""
-        if kind not in self._classes:
+        if kind not in self.classes:
             self._mros.append((kind, kind.__mro__))
-            self._classes[kind] = vars(kind)
-            self.keep_names(self._classes[kind])
-        return self._classes[kind]
+            self.classes[kind] = vars(kind)
+            self.keep_names(self.classes[kind])
+        return self.classes[kind]
 
     def keep_registrations(self) -> None:
         """Keeps which classes are registered as subclasses of abstract ones."""
@@ -81,7 +85,8 @@ class Snapshot:
         self._lists.append((x, tuple(x)))
 
     def keep_array(self, x: np.ndarray) -> None:
-        """Keeps the elements of an array, unless it is long."""
+        """Keeps the elements of an array, unless it is long, and how they lie."""
+        self._layouts.append((x, _layout(x)))
         if x.size <= LONGEST:
             self._arrays.append((x, x.copy(), x.tobytes()))
 
@@ -100,6 +105,8 @@ class Snapshot:
         for items, was in self._lists:
             if not _same(tuple(items), was):
                 return f"the items of a {type(items).__name__} have changed"
+        if self._layouts and any([_layout(x) != was for x, was in self._layouts]):
+            return "a NumPy array has another shape, dtype or layout"
         if self._arrays and any([x.tobytes() != elements for x, _, elements in self._arrays]):
             return "the elements of a NumPy array have changed"
         return None
@@ -186,7 +193,7 @@ class Snapshot:
             if entries.get(name, MISSING) is was:
                 continue
             if not isinstance(entries, (dict, Attributes)):
-                kind = next(kind for kind, found in self._classes.items() if found is entries)
+                kind = next(kind for kind, found in self.classes.items() if found is entries)
                 delattr(kind, name) if was is MISSING else setattr(kind, name, was)
             elif was is MISSING:
                 del entries[name]
@@ -197,6 +204,11 @@ class Snapshot:
                 cell.cell_contents = was
         for items, was in self._lists:
             _set_items(items, was)
+        for x, (shape, dtype, _, is_writeable) in self._layouts:
+            if x.dtype != dtype or x.shape != shape:
+                x.dtype, x.shape = dtype, shape
+            if x.flags.writeable != is_writeable:
+                x.setflags(write=is_writeable)
         for x, was, _ in self._arrays:
             if x.flags.writeable:
                 x[...] = was
@@ -225,6 +237,10 @@ class Snapshot:
         return {place for place, *_ in changed} if only else set()
 
 
+def _layout(x: np.ndarray) -> tuple:
+    return x.shape, x.dtype, x.strides, x.flags.writeable
+
+
 def _set_items(x: Any, was: Any) -> None:
     if isinstance(x, list):
         x[:] = was
@@ -238,11 +254,13 @@ def _same(now: object, was: object) -> bool:
         return True
     if type(now) is not type(was):
         return False
-    if isinstance(now, tuple):
+    if isinstance(now, tuple) and not hasattr(now, "__dict__"):
         return len(now) == len(was) and all(map(_same, now, was))
-    if isinstance(now, (float, complex)):
+    if type(now) in (float, complex):
         return repr(now) == repr(was)  # -0.0 is another number than 0.0
-    return isinstance(now, PLAIN) and now == was
+    if isinstance(now, np.generic) and not isinstance(now, np.void):
+        return now.dtype == was.dtype and now.tobytes() == was.tobytes()
+    return type(now) in PLAIN and now == was
 
 
 def _described(name: object, now: object, was: object) -> str:
