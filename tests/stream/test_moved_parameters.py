@@ -174,6 +174,26 @@ def test_an_optimizer_with_its_own_step(in_place):
         assert found == pytest.approx(want, rel=1e-5)
 
 
+def test_a_schedule_that_begins_with_a_momentum():
+    def run(lib, compile=lambda f: f):
+        p = ones(lib, 2)
+        optimizer = lib.optim.SGD([p], 0.1, momentum=0.1)
+        options = {"step_size_up": 2, "base_momentum": 0.0, "max_momentum": 0.5}
+        schedule = lib.optim.lr_scheduler.CyclicLR(optimizer, 0.01, 0.1, **options)
+
+        def step(x):
+            optimizer.zero_grad()
+            (p * p * x).sum().backward()
+            schedule.step()
+            optimizer.step()
+            return p.detach().clone()
+
+        compiled = compile(step)
+        return [x for _ in range(6) for x in compiled(lib.ones(2)).tolist()]
+
+    assert run(mytorch, mytorch.compile) == pytest.approx(run(torch), rel=1e-5)
+
+
 def test_a_captured_step_moves_them_before():
     p, q = ones(mytorch, 2), ones(mytorch, 2)
     optimizer = mytorch.optim.SGD([p], 0.1)
