@@ -217,10 +217,7 @@ class FlatGroup:
         """Returns whether these are the parameters, and all of them are where they belong."""
         if len(params) != len(self.params) or not all(map(operator.is_, params, self.params)):
             return False  # == of tensors would be a tensor
-        for p in self._frozen:
-            if p.grad is not None:
-                return False
-        return all(map(FlatBuffer.is_current, self.buffers))
+        return all(map(_is_frozen, self._frozen)) and all(map(FlatBuffer.is_current, self.buffers))
 
 
 def bind_gradients(params: Iterable[Tensor]) -> None:

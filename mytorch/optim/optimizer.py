@@ -301,9 +301,9 @@ class Optimizer(SavedState):
         states, found = self._group_states, []
         del states[len(self.param_groups) :]
         for i, group in enumerate(self.param_groups):
-            params, names = group["params"], self.state_names(group)
-            kernel = None if group.get("fused") is False else self.kernel
-            if i == len(states) or not states[i].is_current(params, self.state, names, kernel):
+            if not self._is_current(i, group):
+                params, names = group["params"], self.state_names(group)
+                kernel = None if group.get("fused") is False else self.kernel
                 scalars = self.state_scalars(group) if names else {}
                 states[i : i + 1] = [
                     GroupState(params, self.state, names, scalars, self.by_parameter, kernel)
@@ -311,6 +311,18 @@ class Optimizer(SavedState):
             for flat in states[i].flats:
                 found.append((group, flat))
         return found
+
+    def _is_current(self, i: int, group: ParamGroup) -> bool:
+        if i >= len(self._group_states):
+            return False
+        names, kernel = self.state_names(group), None if group.get("fused") is False else self.kernel
+        return self._group_states[i].is_current(group["params"], self.state, names, kernel)
+
+    def is_settled(self) -> bool:
+        """Returns whether the next step moves nothing: parameters, gradients and state lie where it has them,
+        and it has no hooks."""
+        groups = enumerate(self.param_groups)
+        return not self._hooks and all([self._is_current(i, group) for i, group in groups])
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Resets the gradients.

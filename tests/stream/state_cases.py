@@ -337,6 +337,13 @@ def an_option_of_an_optimizer(patch):
     return lambda x: x * optimizer.param_groups[0]["lr"], lambda: optimizer.param_groups[0].update(lr=0.25)
 
 
+@case
+def options_that_an_optimizer_loads(patch):
+    optimizer, other = [optim.SGD([nn.Parameter(mytorch.ones(2))], lr) for lr in (0.5, 0.25)]
+    saved = other.state_dict()
+    return lambda x: x * optimizer.param_groups[0]["lr"], lambda: optimizer.load_state_dict(saved)
+
+
 # Names of modules, builtins and closures.
 
 

@@ -111,7 +111,7 @@ class Compiled:
                 reason = reason or change
                 stale += (version,)
             else:
-                if version.is_watched and version.overlap(tensors, raws):
+                if version.is_watched and version.must_run_eagerly(tensors, raws):
                     return self._function(*args, **kwargs)
                 try:
                     whole = version.given(given) if version.places else given
@@ -162,7 +162,7 @@ class Compiled:
             return self._uncaptured(version, reason, key, args, kwargs)
         self._last_key = key = _key(args, kwargs, self._numbers.positions)
         self._versions = [(key, version), *self._versions]
-        if version.is_watched and version.overlap(tensors, raws):
+        if version.is_watched and version.must_run_eagerly(tensors, raws):
             return self._function(*args, **kwargs)
         try:
             result = version.partition(tensors, version.given(self._numbers.given(raws, numbers)))

@@ -34,7 +34,7 @@ class Version:
         places: of numbers in objects that are inputs, with their kinds.
         writes: whether it writes to arguments or state.
         asks_identity: whether the function asks which tensor is the same object.
-        is_watched: whether one of both: then `overlap` is asked in each call.
+        is_watched: whether `must_run_eagerly` is asked in each call.
         flags: bools that the function changes, as `training`: the dict, the name, and what it becomes.
     """
 
@@ -74,7 +74,8 @@ class Version:
         self._have_arrays = self._comparison()
         self.partition.optimize(mode, backend)
         self.writes = self.partition.forward.executable().writes
-        self.is_watched = self.writes or self.asks_identity
+        self._movers = self.partition.forward.executable().movers
+        self.is_watched = bool(self.writes or self.asks_identity or self._movers)
 
     def _capture(self, function: Callable, args: tuple, kwargs: dict, picks: bool) -> None:
         known, seen = self._reachable.tensors, self._reachable.seen
@@ -188,9 +189,11 @@ class Version:
             for x in owners
         ]
 
-    def overlap(self, tensors: list[Tensor], raws: list) -> bool:
-        """Returns whether an argument is a tensor of the state, if that matters, or the program would write
-        to memory that another tensor shares: see `Executable`."""
+    def must_run_eagerly(self, tensors: list[Tensor], raws: list) -> bool:
+        """Returns whether an argument is a tensor of the state, if that matters, the program would write
+        to memory that another tensor shares (see `Executable`), or an optimizer would move what it uses."""
+        if self._movers and not all([optimizer.is_settled() for optimizer in self._movers]):
+            return True
         if self.asks_identity:
             owners = [reference() for reference, *_ in self._owners]
             if any([x is owner for x in tensors for owner in owners]):

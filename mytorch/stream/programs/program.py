@@ -79,10 +79,14 @@ class Program:
         Raises:
             ValueError: another number, shape, memory order, dtype or device of tensors, or what the program
                 writes to shares memory with another tensor.
+            RuntimeError: it uses parameters after a step that moves them in each run: see `movers`.
         """
+        from .running.movers import settle
+
         raws = [x if type(x) in (float, int) else raw_of(x) for x in tensors]
         check_inputs(self.name, self.inputs, raws, self.device)
         run = self.executable()
+        settle(self.name, run.movers)
         run.bind()
         if run.writes and run.overlap(raws):
             raise ValueError(f"{self.name}: it writes to a tensor that shares memory with another")

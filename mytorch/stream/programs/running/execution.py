@@ -27,6 +27,7 @@ from .checked import is_on
 from .generation import name_of, source_of, transposed_state
 from .lowering import awaited
 from .memory import scheduled
+from .movers import movers
 
 
 class Executable:
@@ -34,6 +35,7 @@ class Executable:
 
     Attributes:
         writes: whether it writes to inputs or state; what objects write (`host`) isn't counted.
+        movers: optimizers that must be settled when it runs: see `movers`.
     """
 
     def __init__(self, program: Program):
@@ -47,6 +49,7 @@ class Executable:
         self._written = [k for k, x in enumerate(program.inputs) if x in changed]
         self._written_state = [value for value in program.state if value in changed]
         self.writes = bool(self._written or self._written_state)
+        self.movers = movers(program)
         names = {i.name for i in program.instructions}
         self._has_vjps, self._has_kernels = saved or "kernel.vjp" in names, "kernel" in names
 

@@ -11,7 +11,7 @@ eager draws.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -104,6 +104,8 @@ class HostCalls:
         self._leaves: dict[int, Node | None] = {}  # what they are in the graph meanwhile, by the id, too
         self._slots: list[_Slot] = []
         self._draws: dict[int, tuple[Value, Draw]] = {}
+        self._replaced: set[Value] = set()  # parameters and gradients after a step that may move them
+        self._scheduled: set[int] = set()  # the ids of optimizers whose options a schedule has changed
 
     def replace(self, owner: Tensor, raw: RawArray, x: MetaArray) -> None:
         """Makes a tensor hold a tracing array until the end."""
@@ -186,6 +188,17 @@ class HostCalls:
         grads = self._grads_of(params)
         written = tuple([self.value(p._data._array) for p in params] + [*map(self.value, grads)])
         self.host("step", Reference(optimizer), written=written)
+        if not optimizer._step_supports_amp_scaling or id(optimizer) in self._scheduled:
+            self._replaced |= {x.storage for x in written}
+
+    def check_replaced(self, used: Iterable[Value]) -> None:
+        """Raises an error for what a step may have moved that can't be foreseen."""
+        if not self._replaced.isdisjoint([x.storage for x in used]):
+            self.refused = NotImplementedError(
+                "a program can't use a parameter or gradient after a step that may move it: of an optimizer "
+                "with a step() of its own, or after one of its schedule"
+            )
+            raise self.refused
 
     def note_call(self, method: Callable, *args: object, **kwargs: object) -> None:
         """Notes a call of an object's method that returns nothing and writes to no tensor.
@@ -197,6 +210,7 @@ class HostCalls:
             raise NotImplementedError(f"a program can't hold {method.__qualname__}() where it reads rates")
         if any([isinstance(x, (Tensor, Array)) for x in (*args, *kwargs.values())]):
             raise NotImplementedError(f"a program can't hold {method.__qualname__}() with a tensor")
+        self._scheduled.add(id(getattr(getattr(method, "__self__", None), "optimizer", None)))
         self.host("call", Reference(method), args, kwargs)
 
     def note_norm(self, function: Callable, params: list[Tensor], *args: object) -> Tensor:

@@ -151,6 +151,9 @@ class Reachable:
         yield from found or self._by_names(known)  # at last also attributes of what wasn't found anywhere
         while self.reads_rates and self._tuned:
             x = self._tuned.pop()
+            if isinstance(x, Optimizer):  # whose load_state_dict() makes other dicts
+                self.snapshot.keep_entry(Attributes(x, ("param_groups",)), "param_groups")
+                self.snapshot.keep_items(x.param_groups)
             for options in x.param_groups if isinstance(x, Optimizer) else [x.__dict__]:
                 names = [name for name in options if name not in ("params", "optimizer")]
                 yield from self._of_dict(options, names)
@@ -193,11 +196,9 @@ class Reachable:
             self._by_name[id(x)] = _Named(held, set(), [id(x)])
             for group in x.param_groups:
                 self.tensors.update(dict.fromkeys(group["params"]))
-            if not is_foreign(type(x).__module__):
-                yield from self._of_optimizer(x)
+            yield from self._of_optimizer(x)
         elif isinstance(x, LRScheduler):
-            self._tuned.append(x)
-            yield x.optimizer
+            yield from self._of_scheduler(x)
         elif isinstance(x, types.FunctionType):
             yield from self._of_function(x)
         elif isinstance(x, (types.BuiltinMethodType, types.MethodWrapperType)):
@@ -286,11 +287,28 @@ class Reachable:
         yield from self._of_dict(entries, [name for name in names if name in implicit])
 
     def _of_optimizer(self, x: Optimizer) -> Iterator[object]:
-        """Yields what the methods of a user's optimizer may use."""
-        self._with_methods.append(x)
+        """Yields methods that an optimizer has got, and what those of a user's may use."""
+        self.snapshot.keep_parameters(x)
         self.snapshot.keep_names(x.__dict__)
+        self.snapshot.keep_names(x._hooks)
+        if is_foreign(type(x).__module__):
+            yield from self._of_dict(x.__dict__, _methods_of(x))
+            return
+        self._with_methods.append(x)
         yield from self._of_dict(x.__dict__, [name for name in x.__dict__ if name not in _OF_OPTIMIZERS])
         yield from self._of_class(type(x))
+
+    def _of_scheduler(self, x: LRScheduler) -> Iterator[object]:
+        """Yields methods that a schedule has got, and its optimizer; methods of its class run as they are."""
+        self._tuned.append(x)
+        self.snapshot.keep_names(x.__dict__)
+        yield from self._of_dict(x.__dict__, _methods_of(x))
+        for base in type(x).__mro__:
+            if not is_foreign(base.__module__):
+                found = self.snapshot.keep_class(base)
+                for name in found.keys() - _OF_CLASSES:
+                    self.snapshot.keep_entry(found, name)
+        yield x.optimizer
 
     def _of_class(self, kind: type) -> Iterator[object]:
         """Yields the attributes of a user's class and its bases."""
@@ -371,6 +389,11 @@ def _is_followed(x: object) -> bool:
     is_function = "__wrapped__" in x.__dict__  # or something that stands for one
     is_ours = is_mytorchs(kind.__module__) and not isinstance(x, Tensor) and not is_function
     return is_ours or isinstance(x, HOLDERS) or not is_foreign(kind.__module__)
+
+
+def _methods_of(x: object) -> list[str]:
+    """Returns the names of methods that were set on an object itself."""
+    return [name for name in x.__dict__ if callable(getattr(type(x), name, None))]
 
 
 def _slots_of(x: object) -> list[str]:

@@ -34,7 +34,9 @@ class Snapshot:
         self._entries: tuple[list[Mapping], list[object], list] = [], [], []  # with a name, what it was
         self._kept: set[tuple[int, object]] = set()  # by the ids of the mappings, and names
         self._cells: tuple[list[types.CellType], list[object]] = [], []
-        self._lists: list[tuple[Any, tuple]] = []  # and sets and deques
+        self._lists: list[tuple[Any, tuple]] = []  # and deques
+        self._sets: list[tuple[set, tuple]] = []
+        self._optimizers: list[tuple[Any, list[dict], list[list]]] = []  # with groups, and their parameters
         self._arrays: list[tuple[np.ndarray, np.ndarray, bytes]] = []  # with a copy, and its elements
         self._layouts: list[tuple[np.ndarray, tuple]] = []  # of all arrays
         self.classes: dict[type, Mapping] = {}
@@ -82,7 +84,14 @@ class Snapshot:
 
     def keep_items(self, x: Any) -> None:
         """Keeps the items of a list, set or deque."""
-        self._lists.append((x, tuple(x)))
+        (self._sets if isinstance(x, set) else self._lists).append((x, tuple(x)))
+
+    def keep_parameters(self, optimizer: Any) -> None:
+        """Keeps which parameters an optimizer has; the dicts of its groups may become others."""
+        groups = [*optimizer.param_groups]
+        self._optimizers.append((optimizer, groups, [group["params"] for group in groups]))
+        for group in groups:
+            self.keep_items(group["params"])
 
     def keep_array(self, x: np.ndarray) -> None:
         """Keeps the elements of an array, unless it is long, and how they lie."""
@@ -98,11 +107,11 @@ class Snapshot:
             self._is_same = self._comparison()
         try:  # most often nothing has
             same = self._is_same()
-        except (AttributeError, KeyError, ValueError):
+        except (AttributeError, KeyError, IndexError, ValueError):
             same = False
         if not same and (change := self._first_change()) is not None:
             return change
-        for items, was in self._lists:
+        for items, was in self._sets if same else (*self._lists, *self._sets):
             if not _same(tuple(items), was):
                 return f"the items of a {type(items).__name__} have changed"
         if self._layouts and any([_layout(x) != was for x, was in self._layouts]):
@@ -112,7 +121,7 @@ class Snapshot:
         return None
 
     def _comparison(self) -> Callable[[], bool]:
-        """Returns whether all of it, without the items of lists, is the same objects."""
+        """Returns whether all of it, without the items of sets and arrays, is the same objects."""
         comparison = Comparison()
         name = comparison.name
         for entries, key, was in zip(*self._entries, strict=True):
@@ -137,6 +146,13 @@ class Snapshot:
             comparison.terms.append(f"not {entries}" if is_empty else f"len({entries}) == {len(names)}")
             if is_ordered:
                 comparison.terms.append(f"all(map({name(is_)}, {entries}, {name(names)}))")
+        for x, groups, lists in self._optimizers:
+            found = f"{name(x)}.param_groups"
+            comparison.terms.append(f"len({found}) == {len(groups)}")
+            comparison.terms += [f"{found}[{k}]['params'] is {name(was)}" for k, was in enumerate(lists)]
+        for items, was in self._lists:
+            comparison.terms.append(f"len({name(items)}) == {len(was)}")
+            comparison.terms.append(f"all(map({name(is_)}, {name(items)}, {name(was)}))")
         return comparison.compiled()
 
     def _not_kept(self, x: Mapping, names: tuple) -> list[object]:
@@ -162,6 +178,10 @@ class Snapshot:
                 return "an object has other attributes, or a dict other keys"
             if is_ordered and not all(map(is_, x, names)):
                 return "the keys of a dict have another order"
+        for x, _, lists in self._optimizers:
+            now = [group.get("params") for group in x.param_groups]
+            if len(now) != len(lists) or not all(map(is_, now, lists)):
+                return "an optimizer has other groups of parameters"
         return None
 
     def take_flags(self) -> list[tuple[dict, object, bool]]:
@@ -202,13 +222,17 @@ class Snapshot:
         for cell, was in zip(*self._cells, strict=True):
             if was is not MISSING:
                 cell.cell_contents = was
-        for items, was in self._lists:
+        for items, was in (*self._lists, *self._sets):
             _set_items(items, was)
         for x, (shape, dtype, _, is_writeable) in self._layouts:
             if x.dtype != dtype or x.shape != shape:
                 x.dtype, x.shape = dtype, shape
             if x.flags.writeable != is_writeable:
                 x.setflags(write=is_writeable)
+        for x, groups, lists in self._optimizers:
+            x.param_groups[:] = groups
+            for group, params in zip(groups, lists, strict=True):
+                group["params"] = params
         for x, was, _ in self._arrays:
             if x.flags.writeable:
                 x[...] = was
@@ -233,7 +257,8 @@ class Snapshot:
         changed += [(Place(x), now, was, True) for x, was in cells if not _same(now := content(x), was)]
         only = all([type(now) is type(was) and type(now) in KINDS and ours for _, now, was, ours in changed])
         only = only and all([len(x) == len(names) for x, names, _ in self._whole])
-        only = only and all([_same(tuple(items), was) for items, was in self._lists])
+        items = *self._lists, *self._sets
+        only = only and all([_same(tuple(found), was) for found, was in items])
         return {place for place, *_ in changed} if only else set()
 
 

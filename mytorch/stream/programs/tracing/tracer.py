@@ -203,6 +203,8 @@ class Tracer(HostCalls):
         """Adds an instruction, with its origin."""
         if self._picked:
             self._check_picked(instruction)
+        if self._replaced:
+            self.check_replaced(instruction.inputs())
         self.instructions.append(self.origins.marked(instruction))
 
     def takes_index(self, raw: RawArray) -> bool:
@@ -217,6 +219,7 @@ class Tracer(HostCalls):
     def check_results(self, results: Iterable[object]) -> None:
         """Raises Picked if a result of the function is a view in eager code, and was copied."""
         arrays = [self._values.get(id(raw_of(x))) for x in results if isinstance(x, Tensor)]
+        self.check_replaced([found[0] for found in arrays if found is not None])
         if any([found is not None and found[0].storage in self._picked for found in arrays]):
             self._refuse_pick()
 
