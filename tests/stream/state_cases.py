@@ -1287,6 +1287,9 @@ def in_object(read):
 cases({
     "getattr under another name": in_object(lambda o: get(o, "k")),
     "attrgetter under another name": in_object(lambda o: find("k")(o)),
+    "attrgetter of a computed name": in_object(lambda o: getattr(operator, "attr" + "getter")("k")(o)),
+    "getattr of a computed name of the builtins": in_object(
+        lambda o: getattr(builtins, "get" + "attr"[: len([o]) + 4])(o, "k")),
     "getattr in a dict": in_object(lambda o: BY_NAME["get"](o, "k")),
     "getattr in a default": in_object(lambda o, g=getattr: g(o, "k")),
     "getattr that is mapped": in_object(lambda o: [*map(get, [o], ["k"])][0]),

@@ -109,6 +109,11 @@ def is_pure(module: str | None) -> bool:
     return root in _PURE or root.startswith("namedtuple_") or name in ("builtins", "collections.abc")
 
 
+def is_computing(module: types.ModuleType) -> bool:
+    """Whether what a module has computes with numbers and tensors; functions of `operator` get at others."""
+    return module.__name__.partition(".")[0] in ("cmath", "math", "mytorch", "numpy")
+
+
 def why_opaque(x: object, _around: frozenset[int] = frozenset()) -> str | None:
     """Returns what it is about an object, or what it holds, that can't be compared, as "a lock of _thread";
     None if nothing is: it is on the list, or what it consists of is found by names."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from .code import attribute_loads_in, codes_in, parameter_loads_in
 from .loads import Load
-from .opaque import DYNAMIC, is_foreign, why_opaque
+from .opaque import DYNAMIC, is_computing, why_opaque
 
 
 class Refusals:
@@ -18,7 +18,7 @@ class Refusals:
 
     Attributes:
         codes: of the functions that may run, by their ids.
-        modules: where functions load modules that only compute, whose attributes aren't opaque.
+        modules: where functions load modules whose attributes compute with numbers and tensors.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Refusals:
         """Notes what an instruction loads."""
         is_dynamic = id(load.value) in DYNAMIC and load.name.rpartition(".")[2] == load.value.__name__
         text = None if is_dynamic else why_opaque(load.value)
-        if isinstance(load.value, types.ModuleType) and text is None and is_foreign(load.value.__name__):
+        if text is None and isinstance(load.value, types.ModuleType) and is_computing(load.value):
             self.modules.add((id(load.code), load.offset))
         if text is not None:
             self._loads.setdefault(id(load.code), {})[load.offset] = _described(load.name, text)
