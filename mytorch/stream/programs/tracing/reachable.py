@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import os
 import types
-from abc import ABC, ABCMeta
+from abc import ABCMeta
 from collections import deque
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic
+from typing import Any
 
 import numpy as np
 
@@ -28,8 +28,9 @@ from .code import (
     names_of_class,
     stores_in,
 )
+from .kinds import is_followed, is_own, is_users, methods_of, slots_of
 from .loads import Loads
-from .opaque import CONTAINERS, HOLDERS, WRAPPERS, is_foreign, is_mytorchs, objects_in, parts_of, why_opaque
+from .opaque import CONTAINERS, WRAPPERS, is_foreign, objects_in, parts_of, why_opaque
 from .places import Attributes, Place, content
 from .refusals import Refusals
 from .snapshot import PLAIN, Snapshot
@@ -116,7 +117,7 @@ class Reachable:
                 self._describe(x, described)
         if self._is_dynamic or "hasattr" in self.names:
             for x in seen.values():
-                is_named = isinstance(x, (types.FunctionType, types.ModuleType)) and _is_users(x)
+                is_named = isinstance(x, (types.FunctionType, types.ModuleType)) and is_users(x)
                 if is_named or (isinstance(x, Tensor) and hasattr(x, "__dict__")):
                     self.snapshot.keep_names(vars(x))
                 elif isinstance(x, Module):
@@ -206,7 +207,7 @@ class Reachable:
             self._is_dynamic = self._is_dynamic or x is dir
             yield x.__self__
         elif isinstance(x, types.ModuleType):
-            if _is_users(x):
+            if is_users(x):
                 self._by_name[id(x)] = _Named(vars(x), set(), None)
                 yield from self._of_dict(Attributes(x, ("__class__",)), ("__class__",))
         elif isinstance(x, (functools.partial, types.MethodType, *WRAPPERS)):
@@ -226,11 +227,11 @@ class Reachable:
             for registry in REGISTRIES:
                 yield from self._of_container(x.__dict__[registry], is_ordered=registry == "_modules")
             yield from self._of_object(x, [name for name in x.__dict__ if name not in _HELD])
-        elif isinstance(x, Hooks) or _is_followed(x):
+        elif isinstance(x, Hooks) or is_followed(x):
             yield from self._of_object(x, x.__dict__)
-        if isinstance(x, CONTAINERS) and _is_followed(x):
+        if isinstance(x, CONTAINERS) and is_followed(x):
             yield from self._of_object(x, x.__dict__)
-        if names := _slots_of(x):
+        if names := slots_of(x):
             yield from self._of_dict(Attributes(x, names), names)
             yield from self._of_class(type(x))
         if "__wrapped__" in getattr(x, "__dict__", ()) and not isinstance(x, (Tensor, Module)):
@@ -257,7 +258,7 @@ class Reachable:
         self.snapshot.keep_names(x.__dict__)
         if not is_foreign(kind.__module__):
             self.snapshot.keep_entry(Attributes(x, ("__class__",)), "__class__")
-        if not _is_own(kind):
+        if not is_own(kind):
             if not is_foreign(kind.__module__):
                 self._computed |= {name for base in kind.__mro__ for name in vars(base)}
             yield from self._of_dict(x.__dict__, names)
@@ -292,7 +293,7 @@ class Reachable:
         self.snapshot.keep_names(x.__dict__)
         self.snapshot.keep_names(x._hooks)
         if is_foreign(type(x).__module__):
-            yield from self._of_dict(x.__dict__, _methods_of(x))
+            yield from self._of_dict(x.__dict__, methods_of(x))
             return
         self._with_methods.append(x)
         yield from self._of_dict(x.__dict__, [name for name in x.__dict__ if name not in _OF_OPTIMIZERS])
@@ -302,7 +303,7 @@ class Reachable:
         """Yields methods that a schedule has got, and its optimizer; methods of its class run as they are."""
         self._tuned.append(x)
         self.snapshot.keep_names(x.__dict__)
-        yield from self._of_dict(x.__dict__, _methods_of(x))
+        yield from self._of_dict(x.__dict__, methods_of(x))
         for base in type(x).__mro__:
             if not is_foreign(base.__module__):
                 found = self.snapshot.keep_class(base)
@@ -350,10 +351,10 @@ class Reachable:
         names = names_in(code)
         if function.__dict__ or function.__name__ in {*names, *code.co_freevars}:  # which may give it some
             self.snapshot.keep_names(function.__dict__)
-            is_users = _is_users(function)
-            attributes = [x for x, y in function.__dict__.items() if is_users or why_opaque(y) is None]
+            is_ours = is_users(function)
+            attributes = [x for x, y in function.__dict__.items() if is_ours or why_opaque(y) is None]
             yield from self._of_dict(function.__dict__, attributes)
-        if not _is_users(function):  # a user's in a wrapper of the package
+        if not is_users(function):  # a user's in a wrapper of the package
             return
         self.refusals.note_function(function)
         for load in Loads(function, self.snapshot):
@@ -367,38 +368,3 @@ class Reachable:
         self._makes = self._makes or gets_at_classes(code)
         self.asks_types = self.asks_types or "type" in globals_in(code)
         self.asks_identity = self.asks_identity or compares_identity(code)
-
-
-def _is_users(x: types.FunctionType | types.ModuleType) -> bool:
-    name = x.__globals__.get("__name__") if isinstance(x, types.FunctionType) else x.__name__
-    return not is_foreign(name)
-
-
-def _is_own(kind: type) -> bool:
-    """Whether no methods but the user's know of attributes of a class, those of a module excepted."""
-    known = {object, ABC, Generic, *Module.__mro__}
-    return all([x in known or not is_foreign(x.__module__) for x in kind.__mro__])
-
-
-def _is_followed(x: object) -> bool:
-    """Whether it is an object that consists of its attributes: one of a user's class, of the package's, or of
-    some of Python's."""
-    if not hasattr(x, "__dict__") or isinstance(x, (type, types.ModuleType, types.FunctionType)):
-        return False
-    kind = type(x)
-    is_function = "__wrapped__" in x.__dict__  # or something that stands for one
-    is_ours = is_mytorchs(kind.__module__) and not isinstance(x, Tensor) and not is_function
-    return is_ours or isinstance(x, HOLDERS) or not is_foreign(kind.__module__)
-
-
-def _methods_of(x: object) -> list[str]:
-    """Returns the names of methods that were set on an object itself."""
-    return [name for name in x.__dict__ if callable(getattr(type(x), name, None))]
-
-
-def _slots_of(x: object) -> list[str]:
-    """Returns the names of the attributes for which a user's class, or a base of it, has slots."""
-    bases = [base for base in type(x).__mro__ if not is_foreign(base.__module__)]
-    slots = [vars(base).get("__slots__", ()) for base in bases]
-    names = [name for found in slots for name in ((found,) if isinstance(found, str) else found)]
-    return [name for name in names if not name.startswith("__")]
