@@ -93,7 +93,9 @@ _HEAP = 1 << 9  # the flag of a class that isn't built in
 
 @functools.cache
 def is_foreign(module: str | None) -> bool:
-    """Whether a module is Python's, NumPy's or the package's."""
+    """Whether a module is Python's, NumPy's or the package's; also if it has no name, but a descriptor."""
+    if not isinstance(module, str | None):
+        return True
     root = (module or "").partition(".")[0]
     is_made = root.startswith("namedtuple_")  # where the code of a named tuple is
     return root in ("numpy", "mytorch") or root in sys.stdlib_module_names or is_made
@@ -102,7 +104,7 @@ def is_foreign(module: str | None) -> bool:
 @functools.cache
 def is_pure(module: str | None) -> bool:
     """Whether a foreign module only computes, but for what is named here."""
-    name = module or ""
+    name = module if isinstance(module, str) else ""
     root = name.partition(".")[0]
     if root in ("numpy", "mytorch"):
         return not name.startswith(_STATEFUL)
@@ -232,7 +234,7 @@ def _of_builtin(x: types.BuiltinFunctionType | types.MethodWrapperType, around: 
 
 def is_mytorchs(module: str | None) -> bool:
     """Whether a module is the package's."""
-    return (module or "").partition(".")[0] == __name__.partition(".")[0]
+    return isinstance(module, str) and module.partition(".")[0] == __name__.partition(".")[0]
 
 
 def _of_instance(x: object) -> str | None:
@@ -245,6 +247,8 @@ def _of_instance(x: object) -> str | None:
     if kind in _BASES:
         return None
     is_iterator = hasattr(kind, "__next__")
+    if not isinstance(module, str):
+        return text
     root = module.partition(".")[0]
     if root in ("dataclasses", "mytorch", "numpy", "re", "typing", "typing_extensions"):
         return None if is_pure(module) and not is_iterator and not is_setting(kind) else text
