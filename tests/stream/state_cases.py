@@ -467,6 +467,26 @@ def an_entry_of_a_module_that_appears(patch):
 
 
 @case
+def an_attribute_that_another_function_gets(patch):
+    def marked():
+        pass
+
+    return lambda x: x * getattr(marked, "k", 1.0), lambda: setattr(marked, "k", 5.0)
+
+
+@case
+def an_attribute_that_a_module_gets(patch):
+    own = own_module()
+    return lambda x: x * getattr(own, "k", 1.0), lambda: setattr(own, "k", 5.0)
+
+
+@case
+def an_attribute_that_a_partial_function_gets(patch):
+    double = functools.partial(max, 2)
+    return lambda x: x * getattr(double, "k", 1.0), lambda: setattr(double, "k", 5.0)
+
+
+@case
 def hasattr_of_a_module(patch):
     own = own_module()
     return lambda x: x * (2 if hasattr(own, "k") else 1), lambda: setattr(own, "k", 5.0)

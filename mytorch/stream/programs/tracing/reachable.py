@@ -115,12 +115,14 @@ class Reachable:
         for x in [*seen.values(), *self.snapshot.classes] if described else ():
             if isinstance(x, (type, types.FunctionType)) and not is_foreign(x.__module__):
                 self._describe(x, described)
-        if self._is_dynamic or "hasattr" in self.names:
+        asks = self._is_dynamic or "hasattr" in self.names
+        if asks or "getattr" in self.names:  # of what isn't there, perhaps
             for x in seen.values():
                 is_named = isinstance(x, (types.FunctionType, types.ModuleType)) and is_users(x)
+                is_named = is_named or isinstance(x, functools.partial)
                 if is_named or (isinstance(x, Tensor) and hasattr(x, "__dict__")):
                     self.snapshot.keep_names(vars(x))
-                elif isinstance(x, Module):
+                elif asks and isinstance(x, Module):
                     for kind in type(x).__mro__[:-1]:
                         self.snapshot.keep_class(kind)
         if self._is_dynamic or not self.names.isdisjoint(_LISTS_BUFFERS):
