@@ -36,6 +36,7 @@ import numpy as np
 
 import mytorch
 from mytorch import nn, optim
+from mytorch.backends import threads
 from mytorch.nn import functional as F
 
 ALPHA = 1.0
@@ -1389,7 +1390,7 @@ OWN = mytorch.Generator()
 cases({
     "the number of threads": setting(
         lambda: len(str(mytorch.get_num_threads())) * mytorch.get_num_threads(),
-        lambda: mytorch.set_num_threads(2), set_threads),
+        lambda: setattr(threads, "_wanted", 2), set_threads),  # a machine may have one core
     "the precision of products": setting(
         lambda: len(mytorch.get_float32_matmul_precision()),
         lambda: mytorch.set_float32_matmul_precision("high"), set_precision),
