@@ -119,8 +119,11 @@ def raw_input_grads(
         part = grads.pop() if is_given else None  # now the list holds it no more
         if parent is not None and (needed is None or parent in needed):
             if part is None:
-                if not is_given:
-                    raise _wrong_count(node, count)
+                if not is_given and type(node.vjp) is tuple:
+                    raise RuntimeError(
+                        f"Function {shown_name(node.name)} returned {count} gradients for its "
+                        f"{len(node.parents)} inputs"
+                    )
                 result.append((parent, None, False))
                 continue
             if not (
@@ -130,14 +133,7 @@ def raw_input_grads(
                 part = match(part, parent, node, count - len(grads) - 1)
             owned = type(part) is np.ndarray and is_owned(part)
             result.append((parent, part, owned))
-    if grads:
-        raise _wrong_count(node, count)
     return result
-
-
-def _wrong_count(node: Node, count: int) -> RuntimeError:
-    name = shown_name(node.name)
-    return RuntimeError(f"Function {name} returned {count} gradients for its {len(node.parents)} inputs")
 
 
 def call_vjp(node: Node, grad: Any, needed: set[Node] | None = None, vjp: Vjp = None) -> tuple:

@@ -150,8 +150,6 @@ def test_a_graph_counts_the_writes_of_a_step():
         function(mytorch.ones(2, device=DEVICE))
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             y.backward()
-    before, seen = weight.detach().clone(), []
-    optimizer.register_step_post_hook(lambda *_: seen.append(weight.tolist()))
-    function(mytorch.ones(2, device=DEVICE))
-    assert seen == [weight.tolist()] != [before.tolist()]
-    assert mytorch.compiler.explain(function).endswith("an optimizer's step calls Python's objects now")
+    optimizer.register_step_post_hook(lambda *_: None)
+    with pytest.raises(RuntimeError, match="a program can't hold the step of an optimizer with hooks"):
+        function(mytorch.ones(2, device=DEVICE))
