@@ -80,7 +80,7 @@ def _fold(fold: np.ufunc, x: RawArray, places: tuple, src: RawArray, include_sel
     if isinstance(y, np.ndarray):
         fold.at(y, places, src)
     else:
-        y = _fold_sorted(fold, y, places, src)
+        _fold_sorted(fold, y, places, src)
     return y
 
 
@@ -97,7 +97,7 @@ def _neutral(fold: np.ufunc, dtype: np.dtype) -> float:
     return low if fold is np.maximum else high
 
 
-def _fold_sorted(fold: np.ufunc, y: RawArray, places: tuple, src: RawArray) -> RawArray:
+def _fold_sorted(fold: np.ufunc, y: RawArray, places: tuple, src: RawArray) -> None:
     """For a GPU, which has no atomic product: sorted by place, each element is combined with those 1, 2, 4, …
     before it, as far as they go to the same place; the last one then holds them all."""
     at = ravel_index(places, y.shape).reshape(-1)
@@ -111,4 +111,4 @@ def _fold_sorted(fold: np.ufunc, y: RawArray, places: tuple, src: RawArray) -> R
     flat = np.concatenate([y.reshape(-1), np.zeros(1, y.dtype, like=y)])  # the end takes what isn't the last
     last = np.concatenate([at[1:] != at[:-1], at[:1] >= 0])
     flat[np.where(last, at, y.size)] = fold(flat[at], total)
-    return flat[:-1].reshape(y.shape)
+    np.copyto(y, flat[:-1].reshape(y.shape))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ..backends.device import RawArray
+from ..backends.memory_order import flat, memory_order, unflat
 from ..core.op import op
 
 __all__ = ["erf", "erfc", "erfinv"]
@@ -92,10 +93,11 @@ def by_blocks(x, function):
 def _by_blocks(x: RawArray, function: Callable) -> RawArray:
     if x.size <= BLOCK or not isinstance(x, np.ndarray):
         return function(x)
-    flat, out = x.reshape(-1), np.empty(x.size, x.dtype)
+    order = memory_order(x)
+    row, out = flat(x, order), np.empty(x.size, x.dtype)
     for i in range(0, x.size, BLOCK):
-        out[i : i + BLOCK] = function(flat[i : i + BLOCK])
-    return out.reshape(x.shape)
+        out[i : i + BLOCK] = function(row[i : i + BLOCK])
+    return unflat(out, x.shape, order)
 
 
 def _erf(x):

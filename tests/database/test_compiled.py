@@ -87,11 +87,16 @@ def outcome(call, arguments, differentiable):
     arrays = [y.detach().numpy() for y in outs]
     arrays += [x.grad.numpy() for x in tensors((args, kwargs)) if x.grad is not None]
     others = [x for x in leaves((out,)) if not isinstance(x, mytorch.Tensor)]
-    return arrays, [y.requires_grad for y in outs], others
+    return arrays, [y.requires_grad for y in outs], [*map(steps, outs)], others
+
+
+def steps(y):
+    """Its strides, of the dims that have more than one element: any views, and refusals to view, follow."""
+    return [step for n, step in zip(y.shape, y.stride(), strict=True) if n > 1] if y.numel() else []
 
 
 def compare(entry, sample, layout):
-    """Asserts that an operator gives the same, or the same error, compiled and not."""
+    """Asserts that an operator gives the same, with the same strides, or the same error, compiled and not."""
     call = counterpart(entry.op)
     try:
         want = outcome(call, arguments_of(sample, layout), entry.supports_autograd)

@@ -18,7 +18,12 @@ from .softmax import softmax
 TILE = 64  # queries per tile of long causal attention on the CPU; keys right of a tile are skipped
 
 
-@composite
+def _heads_inside(y: Tensor) -> Tensor:
+    """Returns (..., heads, length, features) in memory (..., length, heads, features), as all variants do."""
+    return y if y.ndim < 3 else y.transpose(-3, -2).contiguous().transpose(-3, -2)
+
+
+@composite(order=_heads_inside)
 def scaled_dot_product_attention(
     query: Tensor,
     key: Tensor,
@@ -225,9 +230,10 @@ def _swap(a):
 
 def _new(like, batch, make, length, features):
     """Returns a new (*batch, length, features), a token's heads contiguous: joining them needs no copy."""
-    if len(batch) != 2:
-        return make((*batch, length, features), like.dtype, like=like)
-    return np.swapaxes(make((batch[0], length, batch[1], features), like.dtype, like=like), 1, 2)
+    if not batch:
+        return make((length, features), like.dtype, like=like)
+    *outer, heads = batch
+    return np.swapaxes(make((*outer, length, heads, features), like.dtype, like=like), -3, -2)
 
 
 def _as_bias(mask, dtype):

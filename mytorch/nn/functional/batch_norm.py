@@ -11,6 +11,7 @@ from ...autograd import no_grad
 from ...backends.blas import column_sums, dots, row_sums, rows
 from ...backends.device import RawArray, on
 from ...core.tensor import Tensor, raw_of
+from ...ops import contiguous
 from ...ops.inplace import write
 from .composite import composite, require_float
 from .normalization import Sums, same_dtype, scale_and_shift, x_hat_vjp
@@ -25,7 +26,7 @@ def _channel_sums(x: RawArray) -> Any:
 CHANNELS = Sums(_channel_sums, lambda a, b: dots("ncl->c", a, b)[:, None])  # of (N, C, L)
 
 
-@composite
+@composite(order=contiguous)
 def batch_norm(
     input: Tensor,
     running_mean: Tensor | None,

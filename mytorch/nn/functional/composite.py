@@ -63,13 +63,14 @@ class Composite:
         kernels: the loaded fused variants, ops, by kind of device ("cpu", "cuda").
         suppliers: functions that load the others, by kind of device (see `fused_ops.registry`).
         outputs: whether the result is a tuple of tensors.
+        order: puts the reference's result into the memory order that the variants give; None if it is in it.
         checker: called with the arguments before any variant (see `check`).
         autocast: casts the arguments within `amp.autocast`; set when `amp` is imported.
     """
 
-    def __init__(self, reference: Callable, outputs: bool = False):
+    def __init__(self, reference: Callable, outputs: bool = False, order: Callable | None = None):
         functools.update_wrapper(self, reference)
-        self.reference, self.outputs = reference, outputs
+        self.reference, self.outputs, self.order = reference, outputs, order
         self.manual_variant: Callable | None = None
         self.kernels: dict[str, Callable] = {}
         self.suppliers: dict[str, Callable[..., Any]] = {}
@@ -205,9 +206,9 @@ class Composite:
 
     def _run_reference(self, *args: Any) -> Result:
         half = self._half_dtype(args)
-        if half is None:
-            return self.reference(*args)
-        return downcast(self.reference(*map(upcast, args)), half)
+        result = self.reference(*(args if half is None else map(upcast, args)))
+        result = result if half is None else downcast(result, half)
+        return result if self.order is None else self.order(result)
 
     def _in_float32(self, forward: Callable) -> Callable:
         @functools.wraps(forward)
@@ -252,16 +253,20 @@ class Composite:
         return self.__name__  # copies and pickles refer to the one instance by name
 
 
-def composite(reference: Callable | None = None, *, outputs: bool = False) -> Callable:
+def composite(
+    reference: Callable | None = None, *, outputs: bool = False, order: Callable | None = None
+) -> Callable:
     """Makes a `Composite` of its reference.
 
     Args:
         outputs: it returns a tuple of tensors; its variants then return a tuple of arrays, and their vjp gets
             a list with a gradient or None for each.
+        order: puts the reference's result into the memory order that the variants give: a
+            program made of the reference has their strides, then.
     """
     if reference is None:
-        return functools.partial(composite, outputs=outputs)
-    return Composite(reference, outputs)
+        return functools.partial(composite, outputs=outputs, order=order)
+    return Composite(reference, outputs, order)
 
 
 def require_float(dtype: np.dtype, name: str) -> None:

@@ -8,14 +8,14 @@ from ...autograd import is_grad_enabled, no_grad
 from ...backends.device import RawArray, is_meta, on
 from ...core.op import require_tensor
 from ...core.tensor import Tensor, raw_of
-from ...ops import arange, where
+from ...ops import arange, contiguous, where
 from ...ops.bounds import check_range
 from ...ops.gather_scatter import scatter_nd
 from ...ops.inplace import write
 from .composite import composite
 
 
-@composite
+@composite(order=contiguous)
 def embedding(
     input: Tensor,
     weight: Tensor,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from ...backends.device import RawArray
+from ...backends.memory_order import in_c_order
 from ...core.tensor import Tensor
-from ...ops import chunk
+from ...ops import chunk, contiguous
 from ...ops.dims import canonical_dim
 from .activations import raw_sigmoid, sigmoid, silu
 from .composite import composite, require_float
@@ -34,7 +35,7 @@ def _check_glu(input, dim):
     _check_halves("glu", input, dim)
 
 
-@composite
+@composite(order=contiguous)
 def swiglu(input: Tensor, dim: int = -1) -> Tensor:
     """Returns silu(a) b of the two halves a and b of the input along a dim; not in PyTorch.
 
@@ -68,10 +69,10 @@ def _swiglu(x, dim):
         np.multiply(g, silu_a, out=db)
         return d
 
-    return silu_a * b, vjp
+    return in_c_order(silu_a * b), vjp
 
 
-@composite
+@composite(order=contiguous)
 def geglu(input: Tensor, dim: int = -1, approximate: str = "none") -> Tensor:
     """Returns gelu(a) b of the two halves a and b of the input along a dim; not in PyTorch.
 
@@ -108,7 +109,7 @@ def _geglu(x, dim, approximate):
         np.multiply(g, gelu_a, out=db)
         return d
 
-    return gelu_a * b, vjp
+    return in_c_order(gelu_a * b), vjp
 
 
 def halves(x: RawArray, dim: int) -> tuple[RawArray, RawArray]:

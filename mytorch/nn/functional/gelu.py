@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from ...autograd import is_grad_enabled
+from ...backends.memory_order import flat, memory_order, unflat
 from ...core.tensor import Tensor
 from ...ops.special import erfc
 from .composite import composite, require_float
@@ -55,21 +56,22 @@ def gelu_manual(x, approximate):
     exact = approximate == "none"
     if exact and x.dtype == np.float64:
         return _gelu_double(x)
-    x = x if x.flags.c_contiguous else x.copy()
+    shape, order = x.shape, memory_order(x)
+    x = flat(x, order)
     y = np.empty_like(x)
     slope = np.empty_like(x) if is_grad_enabled() else None
     step = BLOCK if isinstance(x, np.ndarray) else max(x.size, 1)
     square, p = np.empty((2, min(step, x.size)), x.dtype, like=x)
-    flat_x, flat_y = x.reshape(-1), y.reshape(-1)
     for i in range(0, x.size, step):
         block = slice(i, i + step)
-        xs = flat_x[block]
+        xs = x[block]
         part = square[: xs.size], p[: xs.size]
         _cdf(xs, *part, EXACT_FORM if exact else TANH_FORM)
-        np.multiply(xs, part[1], out=flat_y[block])
+        np.multiply(xs, part[1], out=y[block])
         if slope is not None:
-            (_add_x_density if exact else _add_x_derivative)(xs, *part, slope.reshape(-1)[block])
-    return y, lambda g: g * slope
+            (_add_x_density if exact else _add_x_derivative)(xs, *part, slope[block])
+    slope = None if slope is None else unflat(slope, shape, order)
+    return unflat(y, shape, order), lambda g: g * slope
 
 
 def _cdf(x, square, p, form):

@@ -9,12 +9,13 @@ import numpy as np
 from ...core.op import op
 from ...core.tensor import Tensor
 from ...core.upcast import upcast
+from ...ops import contiguous
 from .batch_norm import CHANNELS, Running, as_channels, batch_norm, centre, check_channels
 from .composite import composite
 from .normalization import scale_and_shift, standardize
 
 
-@composite
+@composite(order=contiguous)
 def group_norm(
     input: Tensor,
     num_groups: int,

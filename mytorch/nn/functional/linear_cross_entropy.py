@@ -20,8 +20,10 @@ from ...autograd import is_grad_enabled
 from ...backends.blas import add_product, column_sums, row_sums, rows
 from ...backends.device import RawArray, is_raw
 from ...backends.dtypes import is_floating_point
+from ...backends.memory_order import in_c_order
 from ...core.grad_accumulator import LazyGrad
 from ...core.tensor import Tensor
+from ...ops import contiguous
 from .composite import Unsupported, composite
 from .cross_entropy import RowWeights, check_classes, check_probabilities, cross_entropy, row_weights
 from .loss import read_reduction, reduced
@@ -89,7 +91,7 @@ class LinearCrossEntropyOptions:
         return size
 
 
-@composite
+@composite(order=contiguous)
 def linear_cross_entropy(
     input: Tensor,
     linear_weight: Tensor,
@@ -226,7 +228,7 @@ def by_chunks(row_losses: RowLosses, *arguments: Any) -> tuple[RawArray, Callabl
     def finished(losses):
         if reduction == "none":
             losses = np.reshape(np.reshape(losses, columns.shape).T, target.shape)
-        return np.asarray(reduced(losses, reduction, norm), like=x).astype(x.dtype, copy=False)
+        return in_c_order(np.asarray(reduced(losses, reduction, norm), like=x)).astype(x.dtype, copy=False)
 
     def scale(g):
         return g if norm is None else np.where(norm == 0, 0, g / norm)

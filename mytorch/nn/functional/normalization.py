@@ -11,8 +11,9 @@ import numpy as np
 from ...backends.blas import column_dots, column_sums, row_dots, row_sums
 from ...backends.device import RawArray
 from ...backends.dtypes import is_floating_point, is_half
+from ...backends.memory_order import in_c_order
 from ...core.tensor import Tensor
-from ...ops import cat, norm
+from ...ops import cat, contiguous, norm
 from .composite import composite, require_float
 
 # The derivation, once for all norms. A statistic is taken over some elements: a row, or a channel.
@@ -78,7 +79,7 @@ def scale_and_shift(
         sums: over the elements of x_hat that share a weight.
         size: the shape of the parameters.
     """
-    y = x_hat.copy() if weight is None else x_hat * weight
+    y = x_hat.copy() if weight is None else in_c_order(x_hat * weight)
     if bias is not None:
         y += bias
     dims = x_hat.shape
@@ -104,7 +105,7 @@ def same_dtype(name: str, input: Tensor, key: str, other: Tensor | None) -> None
         raise RuntimeError(f"{name}(): mixed dtype: input is {input.dtype}, {key} is {other.dtype}")
 
 
-@composite
+@composite(order=contiguous)
 def layer_norm(
     input: Tensor,
     normalized_shape: Sequence[int],
@@ -181,7 +182,7 @@ def _layer_norm(x, normalized_shape, weight, bias, eps):
     return y, (dx, None, dweight, dbias)
 
 
-@composite
+@composite(order=contiguous)
 def rms_norm(
     input: Tensor,
     normalized_shape: Sequence[int],
@@ -224,7 +225,7 @@ def _rms_norm(x, normalized_shape, weight, eps):
     return y, (dx, None, dweight)
 
 
-@composite(outputs=True)
+@composite(outputs=True, order=lambda results: tuple(map(contiguous, results)))
 def add_layer_norm(
     input: Tensor,
     residual: Tensor,
@@ -273,7 +274,7 @@ def _check_add_layer_norm(input, residual, normalized_shape, weight, bias, eps):
 
 @add_layer_norm.manual
 def _add_layer_norm(x, residual, normalized_shape, weight, bias, eps):
-    total = x + residual
+    total = in_c_order(x + residual)
     y, dx, dweight, dbias = _by_rows(total, normalized_shape, weight, bias, eps, True)
     has_weight, has_bias = weight is not None, bias is not None  # the closure must not hold the bias
 

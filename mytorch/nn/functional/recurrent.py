@@ -144,7 +144,7 @@ def gradients_of_steps(grads: Sequence[RawArray | None], *like: RawArray) -> lis
 
 @rnn_steps.manual
 def _rnn_steps(gates, hx, weight_hh, nonlinearity, batch_sizes, reverse):
-    steps, h, y = step_rows(batch_sizes, reverse), hx.copy(), np.empty_like(gates)
+    steps, h, y = step_rows(batch_sizes, reverse), hx.copy(), np.empty_like(gates, order="C")
     before = np.empty_like(y)  # the state before each step
     for s in steps:
         now = h[: s.stop - s.start]

@@ -10,11 +10,11 @@ from ...backends.device import RawArray
 from ...backends.dtypes import is_half
 from ...core.tensor import Tensor
 from ...core.unbroadcast import unbroadcast
-from ...ops import cat, chunk, stack
+from ...ops import cat, chunk, contiguous, stack
 from .composite import composite, require_float
 
 
-@composite
+@composite(order=contiguous)
 def rotary_embedding(input: Tensor, cos: Tensor, sin: Tensor, interleaved: bool = False) -> Tensor:
     """Rotates pairs (a, b) of features by angles that depend on the position; not in PyTorch.
 

@@ -8,13 +8,15 @@ import numpy as np
 
 from ...backends.blas import row_sums
 from ...backends.device import RawArray
+from ...backends.memory_order import in_c_order
 from ...core.tensor import Tensor
+from ...ops import contiguous
 from ...ops.dims import canonical_dim
 from .composite import composite, require_float
 from .types import DTypeLike
 
 
-@composite
+@composite(order=contiguous)
 def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DTypeLike = None) -> Tensor:
     """Returns exp(x_i) / sum_j exp(x_j) along a dim; NaN for a row of -inf.
 
@@ -34,7 +36,7 @@ def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: 
     return power / power.sum(dim, True)
 
 
-@composite
+@composite(order=contiguous)
 def log_softmax(
     input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DTypeLike = None
 ) -> Tensor:
@@ -103,10 +105,11 @@ def _log_softmax(x, dim, _stacklevel, dtype):
 
 
 def shifted(x: RawArray, dim: int) -> RawArray:
-    """Returns a new array, x minus its maximum along the dim, so that exp cannot overflow."""
+    """Returns a new array in C order, x minus its maximum along the dim, so that exp cannot overflow."""
     if x.size == 0:
         return x.copy()
-    return np.asarray(x - np.max(x, axis=dim if x.ndim else None, keepdims=True), like=x)
+    largest = np.max(x, axis=dim if x.ndim else None, keepdims=True)
+    return np.asarray(in_c_order(x) - largest, like=x)
 
 
 def total(x: RawArray, dim: int) -> RawArray:

@@ -8,28 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ...backends.device import RawArray
-
-Order = tuple[int, ...] | None
-
-
-def memory_order(x: RawArray) -> Order:
-    """Returns the dims from the longest stride to the shortest; None if x is contiguous."""
-    if x.flags.c_contiguous:
-        return None
-    return tuple(sorted(range(x.ndim), key=lambda d: -abs(x.strides[d])))
-
-
-def flat(x: RawArray, order: Order) -> RawArray:
-    """Returns the elements as a vector, the dims in this order: a view if memory allows it, else a copy."""
-    return np.ascontiguousarray(x if order is None else x.transpose(order), like=x).reshape(-1)
-
-
-def unflat(row: RawArray, shape: Sequence[int], order: Order) -> RawArray:
-    """Returns the array of this shape whose `flat` is the row: its strides are ordered as the input's."""
-    if order is None:
-        return row.reshape(shape)
-    inverse = sorted(range(len(order)), key=order.__getitem__)
-    return row.reshape([shape[d] for d in order]).transpose(inverse)
+from ...backends.memory_order import flat, memory_order, unflat
 
 
 def unary(

@@ -114,9 +114,9 @@ def _vjp(vjp: Callable | tuple, saved: Value, g: Any, args: tuple, name: str) ->
 def _in_order(y: MetaArray, name: str) -> MetaArray:
     """Returns what stands for a result of a kernel: in C order, but for the heads of attention, which lie
     beside each other for each token."""
-    if name == "scaled_dot_product_attention" and y.ndim == 4:
-        batches, heads, n, features = y.shape
-        return np.empty((batches, n, heads, features), y.dtype, like=y).swapaxes(1, 2)
+    if name == "scaled_dot_product_attention" and y.ndim > 2:
+        *outer, heads, n, features = y.shape
+        return np.empty((*outer, n, heads, features), y.dtype, like=y).swapaxes(-3, -2)
     return y if y.flags.c_contiguous else np.empty(y.shape, y.dtype, like=y)
 
 

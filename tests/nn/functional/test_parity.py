@@ -129,6 +129,26 @@ def test_against_pytorch(name, variant, choice):
             check(call(F, name, kwargs, **choice), call(torch.nn.functional, name, kwargs), *args)
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_all_variants_give_the_same_strides(name):
+    """A program is made of the reference where eager code runs a kernel: its views must be possible there."""
+    for i in KINDS[name]:
+        args, kwargs = arguments(name, i, "float32")
+        for order in ("C", "F"):
+            xs = [Tensor(np.array(a, order=order)) if is_float(a) else a for a in args]
+            xs = [mytorch.from_numpy(x) if isinstance(x, np.ndarray) else x for x in xs]
+            found = {v: strides(call(F, name, kwargs, **choice)(*xs)) for v, choice in variants(name, i)}
+            if order == "F" and name != "dropout":  # which draws before it is compiled
+                found["compiled"] = strides(mytorch.compile(call(F, name, kwargs))(*xs))
+            assert len({*found.values()}) == 1, f"case {i} in order {order}: {found}"
+
+
+def strides(results):
+    """Those of dims with more than one element, which alone mean something."""
+    each = [zip(y.shape, y.stride(), strict=True) if y.numel() else [] for y in outputs(results)]
+    return tuple([tuple([step for n, step in sizes if n > 1]) for sizes in each])
+
+
 @each(("reference", "manual"))
 def test_float64_against_pytorch(name, variant, choice):
     limit = 1e-7 if name in SINGLE_CONSTANTS else None

@@ -11,8 +11,8 @@ import numpy as np
 
 from ....autograd import is_grad_enabled
 from ....backends.jit import device, prange
+from ....backends.memory_order import flat, memory_order, unflat
 from ...functional.gelu import EXACT_FORM, TANH_FORM, gelu
-from ..elementwise import flat, memory_order, unflat
 from .approximations import HALF, ONE, exp32, sigmoid32
 from .elementwise import kernel, require_single
 

@@ -78,8 +78,8 @@ class _Functional:
     def _set(self, i: Instruction, value: Value) -> None:
         """Lets a value stand for an array, or a copy of one that has other uses or may change."""
         x = i.args[0]
-        is_shared = value.of is not None or value in self._held or (
-            x in self._unique and value in self._unique
+        is_shared = (
+            value.of is not None or value in self._held or (x in self._unique and value in self._unique)
         )
         if is_shared or value.strides != x.strides:
             made = self._new(x)

@@ -89,7 +89,7 @@ class _Simplified:
         if i.name == "concatenate" and i.outputs:
             parts = [x for x in i.args[0] if x.size]
             if len(parts) == 1 and parts[0].dtype == i.outputs[0].dtype:
-                self._emit(i, name=".copy", args=(parts[0],), kwargs={})
+                self._emit(i, name=".copy", args=(parts[0],), kwargs={"order": "K"})
                 return True
         return i.name == "add" and not i.kwargs and len(i.outputs) == 1 and self._adds(i)
 
@@ -102,7 +102,7 @@ class _Simplified:
                 continue
             part = self._parts[z]
             if part is None:
-                self._emit(i, name=".copy", args=(x,))
+                self._emit(i, name=".copy", args=(x,), kwargs={"order": "K"})
                 return True
             if self._is_free(x, i):
                 self._add_in_place(i, x, part)

@@ -1,12 +1,14 @@
-"""Declares the strides that results have, after passes have put other instructions, or operands, in place."""
+"""Strides, after passes have put other instructions, or operands, in place: declares those that results of
+instructions have now, and gives the program's results those that they had."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
 from ....backends.meta.array import MetaArray, new_of, view
-from ....backends.meta.layout import layout
+from ....backends.meta.layout import layout, steps
 from ..files.checking import rule_of
 from ..instruction import Instruction, Value
 from ..nested import leaves, mapped
@@ -56,3 +58,49 @@ def _outputs(i: Instruction) -> tuple[Value, ...]:
         is_same = x.strides == y.strides and of is y.of
         found.append(y if is_same else replace(y, strides=x.strides, of=of))
     return tuple(found)
+
+
+def restore_strides(program: Program, given: Program) -> Program:
+    """Returns the program with results whose strides are those of the given program's, copied if need be: a
+    caller may ask for a view of them."""
+    instructions, number, made = [*program.instructions], program.next_number(), {}
+    results = program.results()
+    held = Counter([x.storage for x in results])
+    for now, before in zip(results, given.results(), strict=True):
+        order = _dense_order(before)
+        if order is None or held[now.storage] > 1 or _alike(now.shape, now.strides, before.strides):
+            continue
+        inverse = tuple(sorted(range(now.ndim), key=order.__getitem__))
+        turned = _transposed(number, now, order)
+        copy = Value(number + 1, turned.shape, _in_c_order(turned), now.dtype)
+        made[now] = _transposed(number + 2, copy, inverse)
+        number += 3
+        instructions += [
+            Instruction("transpose", (now, order), {}, (turned,)),
+            Instruction(".copy", (turned,), {}, (copy,)),
+            Instruction("transpose", (copy, inverse), {}, (made[now],)),
+        ]
+    outputs = mapped(lambda x: made.get(x, x) if isinstance(x, Value) else x, program.outputs)
+    return replace(program, instructions=instructions, outputs=outputs) if made else program
+
+
+def _transposed(number: int, x: Value, order: tuple[int, ...]) -> Value:
+    shape, strides = (tuple([sizes[d] for d in order]) for sizes in (x.shape, x.strides))
+    return Value(number, shape, strides, x.dtype, x.storage)
+
+
+def _in_c_order(x: Value) -> tuple[int, ...]:
+    return steps(x.shape, range(x.ndim), x.dtype.itemsize)
+
+
+def _dense_order(x: Value) -> tuple[int, ...] | None:
+    """Returns the dims of new memory, the outermost first; None if there are gaps between elements."""
+    if x.dtype.kind == "O" or not x.size:
+        return None
+    order = tuple(sorted(range(x.ndim), key=lambda d: -x.strides[d]))
+    dense = steps(x.shape, order, x.dtype.itemsize)
+    return order if _alike(x.shape, x.strides, dense) else None
+
+
+def _alike(shape: tuple[int, ...], x: tuple[int, ...], y: tuple[int, ...]) -> bool:
+    return all([n < 2 or a == b for n, a, b in zip(shape, x, y, strict=True)])
