@@ -3,7 +3,8 @@
 {a}, {b}, {c}: tensors; {i}, {j}: small integers, negative ones, too; {s}: a number; {t}: a dtype; {m}: a mask
 like {a}; F, N: the library and its nn.functional; ints(…): an int64 tensor on the device. A statement without
 `=` defines a tensor, or several. (PyTorch's median along a dim of stride 0
-reads other memory; sums of zeros have either sign, so 0 is added before a division.)
+reads other memory; its hardtanh's gradient at NaN depends on the place in memory; sums of zeros have either
+sign, so 0 is added before a division; a norm of 0 has no direction, a sinc of an integer no digits.)
 """
 
 def split(text):
@@ -30,7 +31,7 @@ WRITES = split("""
 {a}.index_put_((ints(0, 0),), {b}.clone(), accumulate=True) | {a}.bitwise_and_({b}) | {a}.zero_()
 {a}.where({m}, {b}).mul_({s}) | {a}.abs_() | {a}.floor_() | {a}.triu_({i}) | {a}.pow_(2) | {a}.clamp_min_({s})
 {a}.scatter_({i}, ints([0, 1], [1, 0]), {s}) | {a}.scatter_({i}, ints([0, 1], [1, 0]), {b}.clone())
-{a}.masked_scatter_({m}, {b}.clone()) | N.leaky_relu_({a}, 0.5) | N.hardtanh_({a})
+{a}.masked_scatter_({m}, {b}.clone()) | N.leaky_relu_({a}, 0.5) | N.hardtanh_({a}.nan_to_num_())
 """)
 EXACT = split("""
 {a} + {b} | {a} - {b} | {a} * {b} | {a} + {s} | {s} - {a} | {a} * {s} | -{a} | {a}.abs() | {a}.sign()
@@ -55,7 +56,8 @@ N.embedding(ints(0, 1), {a}) | {a}.aminmax(dim={i}) | {a}.detach().topk(2, {i})[
 {a}.scatter({i}, ints([0, 1], [1, 0]), {s}) | {a}.take(ints(0, -1)) | {a}.argsort(dim={i}, stable=True)
 {a}.detach().unique() | {a}.cummin({i}) | {a}.logical_not() | {a}.minimum({b}) | F.tensordot({a}, {b}, 1)
 {a}.rot90() | {a}.masked_select({m}) | N.leaky_relu({a}, 0.5) | N.relu6({a})
-N.hardtanh({a}) | N.threshold({a}, 0.5, {s}) | F.isin({a}, {b}) | {a}.trace() | F.einsum("...i->...", {a})
+N.hardtanh({a}.nan_to_num()) | N.threshold({a}, 0.5, {s}) | F.isin({a}, {b}) | {a}.trace()
+F.einsum("...i->...", {a})
 """)
 SMOOTH = split("""
 {a} + {b} | {a} - {b} | {a} * {b} | {a} + {s} | {s} - {a} | {a} * {s} | {a} / ({b} + 0) | {a} / {s}
@@ -66,13 +68,13 @@ SMOOTH = split("""
 {a}.cumprod({i}) | {a} @ {b} | {a} @ {b}.transpose(-2, -1) | {a} ** 2 | {a} ** {s} | {a} ** {b}
 {a}.atan2({b}) | {a}.lerp({b}, 0.3) | {a}.sum({i}) | {a}.prod({i}) | {a}.cos() | N.silu({a})
 N.gelu({a}.clamp(-9, 9)) | N.softplus({a}) | N.layer_norm({a}, {a}.shape[-1:]) | N.linear({a}, {b})
-N.mse_loss({a}, {b}) | N.elu({a}) | N.cross_entropy({a}, ints(0, 1, 1)) | N.normalize({a}, dim={i})
+N.mse_loss({a}, {b}) | N.elu({a}) | N.cross_entropy({a}, ints(0, 1, 1)) | N.normalize({a}, dim={i}, eps=0.01)
 F.where({m}, {a}, {b}) | {a}.to({t}) | {a}.square() | {a}.reciprocal() | F.addcdiv({a}, {b}, {c})
 F.addmm({a}, {b}, {c}) | F.einsum("ij,kj->ik", {a}.float(), {b}.float()) | {a}.expm1() | {a}.hypot({b})
 {a}.xlogy({b}) | N.scaled_dot_product_attention({a}, {b}, {c}) | N.smooth_l1_loss({a}, {b})
 N.kl_div({a}, {b}, reduction="sum") | F.cat(({a}, {b}), {i}) | {a}.logaddexp({b})
 F.cdist({a}, {b}.type_as({a})) | N.cosine_similarity({a}, {b}.type_as({a}), {i}, 1e-3) | {a}.logit(0.1)
-{a}.clone() | {a}.masked_fill({m}, {s}) | {a}.sinc() | {a}.tan() | {a}.asinh() | N.mish({a})
+{a}.clone() | {a}.masked_fill({m}, {s}) | ({a} * 0.37 + 0.11).sinc() | {a}.tan() | {a}.asinh() | N.mish({a})
 N.l1_loss({a}.float(), {b}.float()) | N.huber_loss({a}, {b})
 N.binary_cross_entropy_with_logits({a}, {b}) | N.nll_loss({a}, ints(0, 1, 1))
 N.softsign({a}) | N.tanhshrink({a}) | N.selu({a}) | N.logsigmoid({a}) | N.glu({a}, {i})
