@@ -52,6 +52,10 @@ CASES = {
     "an order within": lambda x, y: ((x[None] * y[:, None]).transpose(0, 1) * 2).tanh() + 1,
     "a dim of one": lambda x, y: (x[None].permute(2, 1, 0) * 2).tanh(),
     "a step": lambda x, y: (x.t()[::2] * 2).tanh(),
+    "a diagonal": lambda x, y: (x * 2).diagonal(1),
+    "an expanded row": lambda x, y: (x[0] * 2).expand(3, -1),
+    "one matrix of a stack": lambda x, y: mytorch.stack([x.t()])[0],
+    "a smallest element": lambda x, y: x.t().scatter_reduce(0, mytorch.zeros(1, 4).long(), y[:1, :4], "amin"),
 }
 
 
@@ -63,3 +67,4 @@ def test_values_and_strides_are_eagers(name):
     for got, want in zip(leaves(program(x, y)), leaves(CASES[name](x, y)), strict=True):
         np.testing.assert_allclose(got.numpy(), want.numpy(), 1e-6, 1e-6)
         assert (got.dtype, got.shape, got.stride()) == (want.dtype, want.shape, want.stride())
+        assert raw_of(got).flags.writeable == raw_of(want).flags.writeable

@@ -57,6 +57,7 @@ def source_of(
     # Kernels, and Python's objects, take arrays, not the numbers that NumPy makes of those without dims.
     takers = [i for i in instructions if i.name.startswith("kernel") or i.is_host]
     changed |= {x.storage for i in takers for x in i.inputs() if not x.ndim and x.dtype.kind != "O"}
+    writable = changed | {x.storage for x in program.results() if x.ndim}  # the caller may write to them
     numbers = {i: number for number, i in enumerate(instructions)}
     vectors, ready = _contiguous(program), transposed_state(program)
     if not is_recorded:
@@ -75,7 +76,7 @@ def source_of(
             made = [y for y in i.outputs if y.of is None and y.ndim > 1] if _is_call(i) else []
             body += [f"{name_of(y)} = arranged({name_of(y)}, {y.strides})" for y in made]
         else:
-            body += [line for y in i.outputs if y.storage in changed for line in _writable(y, i)]
+            body += [line for y in i.outputs if y.storage in writable for line in _writable(y, i)]
         if is_recorded and not i.is_host:  # which record themselves
             body = _recorded_lines(number, i, body, instructions, namespace)
         lines += [f"    {line}" for line in body]
