@@ -100,7 +100,7 @@ def repeat_interleave(
 
 @op
 def _source_indices(repeats, total):
-    look = total is None or isinstance(repeats, np.ndarray)  # with a total, a GPU needn't be waited for
+    look = total is None  # else a GPU needn't be waited for
     if repeats.dtype.name not in ("int64", "int32"):
         raise NotImplementedError(f"repeat_interleave(): repeats must be int64 or int32, got {repeats.dtype}")
     if is_meta(repeats):
@@ -135,6 +135,8 @@ def flip(x, *sizes, dims=None):
             [4 3]])
     """
     dims = dims_in_order(as_sizes(sizes if dims is None else dims, "flip"), x.ndim, "flip")[: x.ndim]
+    if not dims:
+        return x.copy(), lambda g: g
     return np.flip(x, dims).copy(), lambda g: np.flip(g, dims)
 
 

@@ -52,6 +52,7 @@ CASES = {
     "an order within": lambda x, y: ((x[None] * y[:, None]).transpose(0, 1) * 2).tanh() + 1,
     "a dim of one": lambda x, y: (x[None].permute(2, 1, 0) * 2).tanh(),
     "a step": lambda x, y: (x.t()[::2] * 2).tanh(),
+    "a number, reversed": lambda x, y: x[0, 0].flip(0) * 2,
     "a diagonal": lambda x, y: (x * 2).diagonal(1),
     "an expanded row": lambda x, y: (x[0] * 2).expand(3, -1),
     "one matrix of a stack": lambda x, y: mytorch.stack([x.t()])[0],
