@@ -20,7 +20,8 @@ import numpy as np
 
 from .aliases import lazily as _lazily
 from .backends import dtypes
-from .backends.device import device, thread
+from .backends.device import META, device
+from .backends.door import in_force
 from .backends.dtypes import DTypeLike
 from .core.grad_mode import _state
 from .core.tensor import Tensor
@@ -67,8 +68,8 @@ class autocast:  # noqa: N801 - PyTorch's name
         cache_enabled: bool | None = None,
     ):
         self.device, self.enabled = device(device_type).type, bool(enabled)
-        if self.device == "meta" and thread.tracer is not None:  # of a program: where it will run
-            self.device = thread.tracer.device.type
+        if self.device == "meta":
+            self.device = in_force().place(META).type
         if self.device not in _DEFAULTS:
             raise RuntimeError(f"User specified an unsupported autocast device_type '{self.device}'")
         self.fast_dtype = get_autocast_dtype(self.device) if dtype is None else dtypes.as_dtype(dtype)

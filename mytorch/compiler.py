@@ -6,7 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from .backends.device import refuse_tracing, thread
+from .backends.device import thread
+from .backends.door import in_force
 from .stream.compiled.backend import list_backends
 from .stream.compiled.compile import compile, explain, reset
 
@@ -33,7 +34,7 @@ def disable(fn: Callable | None = None, recursive: bool = True, *, reason: str |
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
         because = f" ({reason})" if reason else ""
-        refuse_tracing(f"{fn.__name__}, for which compilation is disabled{because}")
+        in_force().once(f"{fn.__name__}, for which compilation is disabled{because}")
         return fn(*args, **kwargs)
 
     return call

@@ -26,9 +26,8 @@ from .backends.device import (
     is_users,
     meta,
     on,
-    refuse_tracing,
-    thread,
 )
+from .backends.door import in_force
 from .core.tensor import Tensor, from_raw
 
 DEFAULT_SEED = 67280421310721  # PyTorch's
@@ -47,7 +46,7 @@ class Generator:
 
     def __init__(self, device: DeviceLike = "cpu"):
         if is_users(sys._getframe(1)):
-            refuse_tracing("a generator that it makes")
+            in_force().once("a generator that it makes")
         self.device = as_device(device)
         self.manual_seed(DEFAULT_SEED)
 
@@ -62,7 +61,7 @@ class Generator:
             raise TypeError(f"manual_seed(): the seed must be an integer, got {seed!r}")
         seed = operator.index(seed)
         if is_users(sys._getframe(1)):
-            refuse_tracing("manual_seed()")
+            in_force().once("manual_seed()")
         if not -(2**63) <= seed < 2**64:
             raise ValueError(f"manual_seed(): the seed must fit in 64 bits, got {seed}")
         self._seed, self._seeds = seed % 2**64, 0
@@ -72,8 +71,8 @@ class Generator:
     @property
     def rng(self) -> Any:
         """The NumPy or CuPy generator, for code that works on raw arrays."""
-        if thread.tracer is not None:
-            return thread.tracer.random(self)
+        if (taken := in_force().generator(self)) is not None:
+            return taken
         if self._rng is None:  # seeding all devices doesn't wait for a GPU; its first draw does
             if self.device is META:
                 self._rng = meta().MetaRandom()
@@ -88,7 +87,7 @@ class Generator:
         Source: Steele, Lea & Flood, "Fast Splittable Pseudorandom Number Generators", 2014 (SplitMix64),
             https://doi.org/10.1145/2660193.2660195
         """
-        refuse_tracing("a seed")
+        in_force().once("a seed")
         self._seeds += 1
         z = (self._seed + self._seeds * 0x9E3779B97F4A7C15) % 2**64
         z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
@@ -107,7 +106,7 @@ class Generator:
     def get_state(self) -> Tensor:
         """Returns the state as a uint8 tensor on the CPU: the seed, the count of `next_seed`, and the
         state of the bit generator."""
-        refuse_tracing("the state of a generator")
+        in_force().once("the state of a generator")
         if self.device is META:
             state = b""
         elif self.device is CPU:
@@ -125,7 +124,7 @@ class Generator:
             TypeError: not a uint8 tensor.
             RuntimeError: its size is not that of a state of this device.
         """
-        refuse_tracing("the state of a generator")
+        in_force().once("the state of a generator")
         if not isinstance(state, Tensor) or state.dtype != np.uint8:
             found = getattr(state, "dtype", type(state).__name__)
             raise TypeError(f"set_state(): expected a uint8 Tensor, got {found}")
@@ -190,7 +189,7 @@ def generator_on(device: DeviceLike, generator: Generator | None) -> Generator:
         return default_generator(device)
     if not isinstance(generator, Generator):
         raise TypeError(f"expected a mytorch.Generator, got {type(generator).__name__}")
-    if generator.device != device and thread.tracer is None:
+    if generator.device != device and not in_force().draws:
         if device == META:
             return default_generator(META)
         raise RuntimeError(f"expected a generator on '{device}', got one on '{generator.device}'")
@@ -207,7 +206,7 @@ def manual_seed(seed: int) -> Generator:
     True
     """
     global _seed
-    refuse_tracing("manual_seed()")
+    in_force().once("manual_seed()")
     default_generator().manual_seed(seed)
     _seed = default_generator().initial_seed()
     for generator in _default.values():

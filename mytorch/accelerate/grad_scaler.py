@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from ..backends.device import RawArray, device, device_of, move, on, refuse_tracing
+from ..backends.device import RawArray, device, device_of, move, on
+from ..backends.door import in_force
 from ..core.tensor import Tensor, from_raw
 from ..nn.fused_ops.cast import unscale_and_check
 from ..nn.utils.clip_grad import grad_vectors
@@ -106,7 +107,7 @@ class GradScaler:
         """Returns the loss, or nested lists and tuples of losses, times the scale, in float32 at least."""
         if not self._enabled:
             return outputs
-        refuse_tracing("the scale of a GradScaler, which changes: compile the model")
+        in_force().once("the scale of a GradScaler, which changes: compile the model")
         if isinstance(outputs, Tensor):
             return outputs * from_raw(self._scale_on(outputs.device).reshape(()))
         if isinstance(outputs, (list, tuple)):
@@ -122,7 +123,7 @@ class GradScaler:
         """
         if not self._enabled:
             return
-        refuse_tracing("unscales of a GradScaler: compile the model")
+        in_force().once("unscales of a GradScaler: compile the model")
         stage = self._stages.get(id(optimizer), READY)
         if stage == UNSCALED:
             raise RuntimeError(
@@ -159,7 +160,7 @@ class GradScaler:
         """
         if not self._enabled:
             return optimizer.step(*args, **kwargs)
-        refuse_tracing("steps of a GradScaler: compile the model")
+        in_force().once("steps of a GradScaler: compile the model")
         if args or "closure" in kwargs:
             raise RuntimeError("step(): a closure can't be used, since it would run with another scale")
         if self._stages.get(id(optimizer)) == STEPPED:
@@ -190,7 +191,7 @@ class GradScaler:
         """
         if not self._enabled:
             return
-        refuse_tracing("updates of a GradScaler: compile the model")
+        in_force().once("updates of a GradScaler: compile the model")
         if new_scale is not None:
             self._set_scale(float(new_scale))
         else:

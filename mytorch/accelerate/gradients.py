@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.device import refuse_tracing
+from ..backends.door import in_force
 from ..core.tensor import Tensor, raw_of
 from ..distributed.ddp import DistributedDataParallel
 from ..nn.module import Module
@@ -73,7 +73,7 @@ class Gradients:
             FloatingPointError: several processes compute on CPUs, and this one's loss is inf or NaN, unless
                 `checks_loss` is False.
         """
-        refuse_tracing("what an Accelerator counts: compile the model")
+        in_force().once("what an Accelerator counts: compile the model")
         self._check_models()
         state = self.gradient_state
         if not state.in_context:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..backends.device import is_meta, is_raw
+from ..backends.device import has_values, is_raw
 from ..core.grad_mode import _state
 from ..core.graph import Node
 from ..core.tensor import raw_of
@@ -99,7 +99,7 @@ def is_anomaly_enabled() -> bool:
 
 def _has_nan(x: object) -> bool:
     raw = getattr(x, "_array", x)
-    if getattr(raw, "dtype", np.dtype(bool)).kind not in "fcV" or is_meta(raw):
+    if getattr(raw, "dtype", np.dtype(bool)).kind not in "fcV" or not has_values(raw):
         return False
     return bool(np.isnan(raw).any())
 

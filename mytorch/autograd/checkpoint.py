@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-from ..backends.device import refuse_tracing
+from ..backends.door import in_force
 from ..core.grad_mode import _state, enable_grad, is_grad_enabled
 from ..core.graph import Deferred, Node
 from ..random import replayed, rng_states
@@ -47,7 +47,7 @@ def checkpoint(
         raise ValueError(f"determinism_check is 'default' or 'none', got {determinism_check!r}")
     if not is_grad_enabled():
         return function(*args, **kwargs)
-    refuse_tracing("a checkpoint, whose activations it would keep")
+    in_force().once("a checkpoint, whose activations it would keep")
     first, second = (nullcontext(), nullcontext()) if context_fn is None else context_fn()
     states, autocast = rng_states() if preserve_rng_state else None, _state.autocast
     with first, _taped() as tape:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ctypes import c_void_p
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,12 @@ class Address(int):
     """
 
     array: Any
+
+
+class Pointer(NamedTuple):
+    """Where an array begins; the name of the attribute is CuPy's."""
+
+    ptr: int
 
 
 def _from_interface(x: np.ndarray) -> int:

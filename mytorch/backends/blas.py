@@ -8,8 +8,8 @@ from types import ModuleType
 
 import numpy as np
 
-from . import cublas, threads
-from .device import RawArray, is_meta, is_raw
+from . import threads
+from .device import RawArray, device_of, is_raw
 from .dtypes import is_half
 from .openblas import SERIAL
 
@@ -27,7 +27,7 @@ def product(x: RawArray, y: RawArray) -> RawArray:
     if not _is_on_cpu(x) or not _is_on_cpu(y):
         if not is_raw(x) or not is_raw(y):
             return np.matmul(x, y)  # Tensors, in an op that is differentiated again
-        return np.matmul(x, y).astype(x.dtype, copy=False) if is_meta(x) else cublas.product(x, y)
+        return device_of(x).kind.product(x, y)
     if x.dtype.itemsize == 2 and is_half(x.dtype):  # NumPy would accumulate in float16, without BLAS
         return product(x.astype(np.float32), y.astype(np.float32)).astype(x.dtype)
     if y.ndim == 2 and x.ndim > 2:
@@ -64,8 +64,7 @@ def _gemm() -> ModuleType | None:
 def add_product(x: RawArray, y: RawArray, out: RawArray, beta: float = 1) -> None:
     """Computes out = x @ y + beta out for (stacks of) matrices; beta is 0 or 1; with 0 `out` isn't read."""
     if not _is_on_cpu(x):
-        if not is_meta(x):  # which has no elements: an array for the product would count as memory
-            cublas.product(x, y, out, beta)
+        device_of(x).kind.add_product(x, y, out, beta)
     elif (
         x.ndim == y.ndim == 2 and x.dtype == y.dtype == out.dtype == np.float32
         and out.strides[-1] == 4 and threads.running and (gemm := _gemm()) is not None

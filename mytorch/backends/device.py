@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import importlib
 import sys
-import threading
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from types import FrameType, ModuleType
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from .door import NO_CONTEXT, Kind, RawArray, in_force, thread
+
 DeviceLike: TypeAlias = str | int | None  # what `as_device` reads; None for the CPU
-RawArray: TypeAlias = Any  # a NumPy or CuPy array, or another that answers to NumPy's functions
 
 
 class device(str):  # noqa: N801 - PyTorch's name
@@ -28,7 +28,7 @@ class device(str):  # noqa: N801 - PyTorch's name
     'cpu'
     """
 
-    __slots__ = ("type", "index")
+    __slots__ = ("type", "index", "kind")
 
     def __new__(cls, name: DeviceLike, index: int | None = None) -> device:
         if isinstance(name, device):
@@ -36,8 +36,24 @@ class device(str):  # noqa: N801 - PyTorch's name
         kind, number = _parse(name, index)
         text = kind if number is None or kind != "cuda" else f"{kind}:{number}"
         self = super().__new__(cls, text)
-        self.type, self.index = kind, number
+        self.type, self.index, self.kind = kind, number, None
         return self
+
+    def of_kind(self, kind: Kind) -> device:
+        """Returns another device of this name, whose arrays are of this kind."""
+        found = super().__new__(device, str(self))
+        found.type, found.index, found.kind = self.type, self.index, kind
+        return found
+
+    @property
+    def kernels(self) -> str:
+        """The name of the fused variants that take arrays on it, "cpu" or "cuda"; another name: none do."""
+        return self.kind.kernels
+
+    @property
+    def full_name(self) -> str:
+        """The name, with the kind of arrays if that isn't the usual one: 'cpu', 'cpu (Counting)'."""
+        return str(self) + (f" ({self.kind.name})" if self.kind is not None and self.kind.name else "")
 
     def __enter__(self) -> device:
         """Makes it the device of new tensors, in this thread, within the block."""
@@ -74,9 +90,70 @@ def _parse(name: str | int | None, index: int | None) -> tuple[str, int | None]:
     return kind, index
 
 
-raw_types: tuple[type, ...] = (np.ndarray,)  # and MetaArray, once there is one; CuPy's is looked up
-CPU = device("cpu")
-META = device("meta")  # of arrays that hold nothing
+class _NumPy(Kind):
+    """NumPy's arrays."""
+
+    kernels, is_host = "cpu", True
+
+    def functions(self) -> Any:
+        return np
+
+    def give(self, raw: RawArray) -> RawArray:
+        return raw
+
+
+class _CuPy(Kind):
+    """CuPy's arrays."""
+
+    kernels = "cuda"
+
+    def functions(self) -> Any:
+        return cupy()
+
+    def on(self, target: device) -> AbstractContextManager:
+        return cupy().cuda.Device(target.index)
+
+    def take(self, raw: RawArray, target: device) -> RawArray:
+        if isinstance(raw, np.ndarray):  # a graph would copy again from memory that was freed
+            refuse_capture(f"a copy from the CPU to {target}")
+        with on(target):
+            return cupy().asarray(raw)
+
+    def give(self, raw: RawArray) -> RawArray:
+        copy = cupy().asnumpy(raw)
+        waited()
+        return copy
+
+
+    def product(self, x: RawArray, y: RawArray) -> RawArray:
+        return cublas().product(x, y)
+
+    def add_product(self, x: RawArray, y: RawArray, out: RawArray, beta: float) -> None:
+        cublas().product(x, y, out, beta)
+
+
+class _Meta(Kind):
+    """Arrays that have a shape, but no elements."""
+
+    kernels, has_values = "meta", False
+
+    def functions(self) -> Any:
+        return meta().module
+
+    def take(self, raw: RawArray, target: device) -> RawArray:
+        return meta().like(raw)
+
+    def give(self, raw: RawArray) -> RawArray:
+        raise NotImplementedError("Cannot copy out of meta tensor; no data!")
+
+    def add_product(self, x: RawArray, y: RawArray, out: RawArray, beta: float) -> None:
+        pass  # there are no elements: an array for the product would count as memory
+
+
+raw_types: tuple[type, ...] = (np.ndarray,)  # and those of other kinds, once there are any; CuPy's is looked up
+CPU = device("cpu").of_kind(_NumPy())
+META = device("meta").of_kind(_Meta())  # of arrays that hold nothing
+_GPU = _CuPy()
 _CUDA: dict[int, device] = {}
 
 
@@ -123,12 +200,13 @@ def as_device(name: DeviceLike) -> device:
     if name is None:
         return CPU
     found = device(name)
+    if isinstance(found.kind, Kind) and found.kind not in (CPU.kind, META.kind, _GPU):
+        return found  # of a kind that holds others
     if found.type == "meta":
         if found is not META:
-            refuse_tracing("tensors of the device meta")
+            in_force().once("tensors of the device meta")
         return META
-    found = CPU if found.type == "cpu" else _gpu(found)
-    return found if thread.tracer is None else thread.tracer.stand_in(found)
+    return in_force().stand_in(CPU if found.type == "cpu" else _gpu(found))
 
 
 def _gpu(found: device) -> device:
@@ -143,7 +221,7 @@ def _gpu(found: device) -> device:
 
 def cuda_device(index: int) -> device:
     if index not in _CUDA:
-        _CUDA[index] = device("cuda", index)
+        _CUDA[index] = device("cuda", index).of_kind(_GPU)
     return _CUDA[index]
 
 
@@ -152,8 +230,8 @@ def device_of(raw: RawArray) -> device:
     if isinstance(raw, np.ndarray):
         return CPU
     found = raw.device
-    if found is META:
-        return META
+    if type(found) is device:
+        return found
     index = found.id
     return _CUDA.get(index) or cuda_device(index)
 
@@ -162,9 +240,7 @@ def shown_device(raw: RawArray) -> device:
     """Returns what a property shows its caller: the device of an array. A user's function that is captured
     sees the program's device, where its arrays will lie; mytorch has to know that they hold nothing."""
     found = device_of(raw)
-    if found is META and thread.tracer is not None and is_users(sys._getframe(2)):
-        return thread.tracer.device
-    return found
+    return in_force().place(found) if found is META and is_users(sys._getframe(2)) else found
 
 
 def is_users(frame: FrameType) -> bool:
@@ -173,15 +249,17 @@ def is_users(frame: FrameType) -> bool:
 
 
 def computes(raw: RawArray) -> device:
-    """Returns the device that computes with an array: the program's, while one is captured."""
-    return device_of(raw) if thread.tracer is None else thread.tracer.device
+    """Returns the device that computes with an array: of a program that is captured, where it will run."""
+    return in_force().place(device_of(raw))
 
 
 def array_module(target: device) -> Any:
     """Returns the module whose arrays are on this device: NumPy, CuPy or the one of meta arrays."""
-    if target is CPU:
-        return np
-    return meta().module if target is META else cupy()
+    return np if target is CPU else target.kind.functions()
+
+
+def cublas() -> ModuleType:
+    return importlib.import_module(f"{__package__}.cublas")
 
 
 def meta() -> ModuleType:
@@ -198,22 +276,15 @@ def waited() -> None:
         importlib.import_module(f"{__package__}.gpu_errors").raise_noted()
 
 
-NO_CONTEXT = nullcontext()
-
-
 def on(target: device) -> AbstractContextManager:
     """Returns a context in which new arrays and kernels use this device; it does something for a GPU."""
-    return NO_CONTEXT if target is CPU or target is META else cupy().cuda.Device(target.index)
+    return NO_CONTEXT if target is CPU else target.kind.on(target)
 
 
-class _Thread(threading.local):
-    tracer: Any = None  # what captures a program, see `stream.programs`
-    is_capturing = False  # a CUDA graph, see backends/graphs.py
-    default_device: device | None = None  # None: the CPU, and where the data is
-    former_defaults: tuple = ()  # of the blocks around this one
-
-
-thread = _Thread()
+def add_raw_type(kind: type) -> None:
+    """Makes the instances of a class raw arrays."""
+    global raw_types
+    raw_types = (*raw_types, kind)
 
 
 def set_default_device(name: DeviceLike) -> None:
@@ -234,10 +305,8 @@ def get_default_device() -> device:
     >>> mytorch.get_default_device()
     device('cpu')
     """
-    default = thread.default_device or CPU
-    if default is META and thread.tracer is not None and is_users(sys._getframe(1)):
-        return thread.tracer.device
-    return default
+    default = thread.default_device or in_force().stand_in(CPU)
+    return in_force().place(default) if default is META and is_users(sys._getframe(1)) else default
 
 
 def device_of_new(name: DeviceLike) -> device:
@@ -249,13 +318,6 @@ def refuse_capture(what: str) -> None:
     """Raises a RuntimeError if this thread captures a CUDA graph, which would not repeat `what`."""
     if thread.is_capturing:
         raise RuntimeError(f"{what} can't be captured in a CUDA graph")
-
-
-def refuse_tracing(what: str) -> None:
-    """Raises a NotImplementedError if this thread captures a program, which would not repeat `what`."""
-    if thread.tracer is not None:
-        thread.tracer.refused = NotImplementedError(f"a program can't hold {what}")
-        raise thread.tracer.refused
 
 
 def copied(raw: RawArray) -> RawArray:
@@ -301,6 +363,21 @@ def is_raw(x: object) -> bool:
     return module is not None and isinstance(x, getattr(module, "ndarray", ()))
 
 
+def is_on_gpu(raw: RawArray) -> bool:
+    """Returns whether a raw array is CuPy's: Python would have to wait for what it holds."""
+    return device_of(raw).kind is _GPU
+
+
+def is_readable(raw: RawArray) -> bool:
+    """Returns whether Python may read elements: they are there, or the kind in force answers."""
+    return has_values(raw) or in_force().answers
+
+
+def has_values(raw: RawArray) -> bool:
+    """Returns whether a raw array holds elements; without, what depends on them takes the general way."""
+    return type(raw) is np.ndarray or device_of(raw).kind.has_values
+
+
 def is_meta(x: object) -> bool:
     """Returns whether `x`, a raw array, an Array, a Tensor or a number, has a shape but no elements."""
     return getattr(x, "device", None) is META
@@ -311,17 +388,6 @@ def move(raw: RawArray, target: device) -> RawArray:
     source = device_of(raw)
     if source is target:
         return raw
-    if source is META and thread.tracer is not None:  # nothing to be moved
-        return raw
-    if source is META:
-        raise NotImplementedError("Cannot copy out of meta tensor; no data!")
-    if target is META:
-        return meta().like(raw) if thread.tracer is None else thread.tracer.constant(raw)
-    if target is CPU:
-        copy = cupy().asnumpy(raw)
-        waited()
-        return copy
-    if source is CPU:  # a graph would copy again from memory that was freed
-        refuse_capture(f"a copy from the CPU to {target}")
-    with on(target):
-        return cupy().asarray(raw)
+    if (moved := in_force().moved(raw, target)) is not None:
+        return moved
+    return source.kind.give(raw) if target is CPU else target.kind.take(raw, target)

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from . import threads
-from .device import thread
+from .door import forces, in_force
 
 threads.why_serial()  # before Numba is imported, which reads the environment
 
@@ -84,8 +84,8 @@ def kernel(
     @functools.wraps(function)
     def call(*args):
         nonlocal on_pool, serial
-        if thread.tracer is not None and thread.tracer.takes_launches:
-            return thread.tracer.launch(call, args)
+        if forces and in_force().takes_launches:
+            return in_force().launch(call, args)
         small = is_small(args, grain)
         if (small and compiled_twice) or not threads.running:
             return compiled_serially()(*args)

@@ -31,10 +31,10 @@ from ..backends.device import (
     is_raw,
     move,
     on,
-    refuse_tracing,
     shown_device,
     waited,
 )
+from ..backends.door import in_force
 from ..backends.dtypes import DTypeLike
 from .printing import array_text
 from .upcast import rounds_once
@@ -113,7 +113,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             TypeError: it is on a GPU; `.cpu()` copies it first.
         """
         if self.device is not CPU:
-            refuse_tracing("the elements of an array, which NumPy asks for")
+            in_force().once("the elements of an array, which NumPy asks for")
             raise TypeError(f"can't convert an Array on {self.device} to NumPy; use .cpu() to copy it first")
         return self._array
 

@@ -28,7 +28,8 @@ from typing import Any
 import numpy as np
 
 from ..backends import dtypes
-from ..backends.device import CPU, RawArray, device, device_of, is_raw, move, on, thread
+from ..backends.device import CPU, RawArray, device, device_of, is_raw, move, on
+from ..backends.door import forces, in_force
 from ..backends.float_errors import IGNORE, errors
 from .array import Array
 from .closure import Vjp
@@ -42,7 +43,6 @@ NUMBERS = (bool, int, float, complex, np.generic)
 _OPERANDS = (Tensor, Array, *NUMBERS)
 _PLAIN = frozenset((int, float, bool, str, tuple, type(None)))  # common arguments that are no arrays
 _PROMOTE = (None, "common", "float")
-lifting: list[Any] = []  # tracers, of any thread, while programs are captured: see `Tracer.unwrap`
 
 
 def op(
@@ -169,8 +169,8 @@ def unwrap(args: Sequence[object], name: str, numbers: bool = False) -> tuple[li
 
     With `numbers`, they may all be numbers, which then are arrays without dims: `mul(2, 3.5)`.
     """
-    if lifting and (tracer := thread.tracer) is not None and (traced := tracer.unwrap(args)) is not None:
-        return traced
+    if forces:
+        args = _lifted(args)
     raws, target = [], None
     for a in args:
         if isinstance(a, Tensor):
@@ -197,6 +197,15 @@ def unwrap(args: Sequence[object], name: str, numbers: bool = False) -> tuple[li
     return raws, target
 
 
+def _lifted(args: Sequence[object]) -> list:
+    """Returns the arguments with raw arrays in place of Tensors and Arrays, of the kind in force."""
+    kind, found = in_force(), []
+    for a in args:
+        raw = a._data._array if isinstance(a, Tensor) else a._array if isinstance(a, Array) else a
+        found.append(kind.lift(raw, a) if is_raw(raw) else a)
+    return found
+
+
 def require_tensor(x: object, name: str) -> None:
     """Raises a TypeError unless `x` is a Tensor, an Array or a raw array."""
     if not isinstance(x, (Tensor, Array)) and not is_raw(x):
@@ -211,11 +220,11 @@ def _mixed(args: Sequence[object], name: str) -> tuple[list, device]:
     """
     arrays = (a._data if isinstance(a, Tensor) else a for a in args)
     raws = [a._array if isinstance(a, Array) else a for a in arrays]
-    devices = {device_of(r) for r in raws if is_raw(r) and (r.ndim or not isinstance(r, np.ndarray))}
+    found = [device_of(r) for r in raws if is_raw(r) and (r.ndim or not isinstance(r, np.ndarray))]
+    devices = [*{id(target): target for target in found}.values()]  # several kinds may have one name
     if len(devices) > 1:
-        raise RuntimeError(
-            f"{name}(): expected all tensors to be on the same device, got {' and '.join(sorted(devices))}"
-        )
+        names = " and ".join(sorted([target.full_name for target in devices]))
+        raise RuntimeError(f"{name}(): expected all tensors to be on the same device, got {names}")
     (target,) = devices
     return [move(r, target) if is_raw(r) else r for r in raws], target
 
@@ -254,7 +263,7 @@ def common_dtype(raws: Sequence[object]) -> np.dtype:
 
 def stands_for_number(x: object) -> bool:
     """Returns whether `x` stands for a number while a program is captured: see `tracing.numbers`."""
-    return bool(lifting) and hasattr(type(x), "noted")
+    return bool(forces) and hasattr(type(x), "noted")
 
 
 def cast(r: Any, dtype: np.dtype) -> Any:
@@ -262,7 +271,7 @@ def cast(r: Any, dtype: np.dtype) -> Any:
     if r is None:
         return r
     if isinstance(r, NUMBERS):
-        if lifting and stands_for_number(r):
+        if forces and stands_for_number(r):
             return r.noted("cast", dtype)
         try:
             dtype = FLOAT32 if dtype.kind == "V" else dtype  # what the arrays will be

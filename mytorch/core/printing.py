@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from ..backends import dtypes
-from ..backends.device import CPU, META, move, refuse_tracing
+from ..backends.device import CPU, META, move
+from ..backends.door import in_force
 
 _PROFILES = {
     "default": {"precision": 5, "threshold": 1000, "edgeitems": 3, "linewidth": 75},
@@ -83,7 +84,7 @@ def tensor_text(x: Any, marks: list[str]) -> str:
 
 def _values(x: Any, prefix: str) -> str:
     """The elements, floats with five digits, continuation lines aligned after `prefix`."""
-    refuse_tracing("the elements of an array, which are printed")
+    in_force().once("the elements of an array, which are printed")
     if x.device is META:
         return "..."
     raw = move(x._array, CPU)

@@ -19,11 +19,12 @@ from ..backends.device import (
     RawArray,
     as_device,
     device,
+    device_of,
     is_raw,
     move,
     shown_device,
-    thread,
 )
+from ..backends.door import forces, in_force
 from ..backends.dtypes import DTypeLike, get_default_dtype, is_inexact
 from .array import Array
 from .grad_mode import enable_grad
@@ -99,6 +100,10 @@ class Tensor:
 
     def _set_data(self, value: object) -> None:
         self._data = value.data if isinstance(value, (Array, Tensor)) else Array(value)
+        node = self._node
+        if node is not None and not node.parents:  # a leaf's gradient is like what it holds now
+            raw = self._data._array
+            node.shape, node.dtype, node.device = raw.shape, raw.dtype, device_of(raw)
 
     data = property(attrgetter("_data"), _set_data, doc="The Array of the values; it may be set to a Tensor.")
     shape = property(lambda self: Size(self._data._array.shape), doc="The number of elements along each dim.")
@@ -142,8 +147,7 @@ class Tensor:
         >>> mytorch.ones(2, requires_grad=True).grad_fn is None
         True
         """
-        if thread.tracer is not None:
-            thread.tracer.refuse_history(self)
+        in_force().reads_history(self)
         return node if (node := self.node) is not None and node.parents else None
 
     def _watch(self, node: Node | None) -> None:
@@ -190,18 +194,17 @@ class Tensor:
             if value.shape != self.data.shape or value.dtype != self.dtype or value.device is not self.device:
                 raise RuntimeError(
                     f"a gradient has its tensor's shape {self.data.shape}, dtype {self.dtype} and device "
-                    f"{self.device}, got {value.shape}, {value.dtype}, {value.device}"
+                    f"{self.device.full_name}, got {value.shape}, {value.dtype}, {value.device.full_name}"
                 )
-        if thread.tracer is not None:
-            thread.tracer.unwrap((self,))  # the program shall set it, not this call
+        in_force().sets_grad(self)
         self._grad = value
 
     def _get_grad(self) -> Array | None:
         """The gradient that backward has computed, or None; of a tensor that is no leaf, which warns, None
         unless it was retained."""
         grad = self._grad
-        if grad is None and thread.tracer is not None:
-            thread.tracer.refuse_grad(self)
+        if grad is None and forces:
+            in_force().reads_grad(self)
         if grad is None and (node := self._node) is not None and node.parents and not node.retain:
             warnings.warn(
                 "the .grad of a tensor that is not a leaf is None: backward() fills those of leaves. Call "

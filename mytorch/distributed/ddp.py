@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from ..autograd import is_grad_enabled
-from ..backends.device import CPU, device, on, refuse_tracing
+from ..backends.device import CPU, device, on
+from ..backends.door import in_force
 from ..core.tensor import Tensor, increment_version, raw_of
 from ..nn.module import Module
 from ..optim.flat_buffer import bind_gradients
@@ -115,7 +116,7 @@ class DistributedDataParallel(Module, Joinable):
         )
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        refuse_tracing("DDP: compile the module in it")
+        in_force().once("DDP: compile the module in it")
         bind_gradients(self.reducer.params)  # now: gradients must not move during the backward pass
         if is_grad_enabled():
             self._begin_iteration()

@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..backends.device import thread
+from ..backends.device import computes
 from ..backends.dtypes import is_half
 from ..core.grad_mode import _state
-from ..core.tensor import Tensor
+from ..core.tensor import Tensor, raw_of
 from ..core.upcast import FLOAT32
 from .cast import to
 
@@ -19,9 +19,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _kind(x: Tensor) -> str:
-    """Returns the kind of a tensor's device; while a program is captured, of that where it will be."""
-    kind = x.device.type
-    return thread.tracer.device.type if kind == "meta" and thread.tracer is not None else kind
+    """Returns the kind of the device that computes with a tensor."""
+    return computes(raw_of(x)).type
 
 
 def in_half(args: Sequence[object], kinds: tuple[str, ...] = ("cpu", "cuda")) -> list[Any]:

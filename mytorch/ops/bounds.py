@@ -7,10 +7,14 @@ One that is outside is an error. On a GPU it is raised by a later call, the firs
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from ..backends import gpu_errors
-from ..backends.device import CPU, RawArray, is_meta, thread
+from ..backends.device import RawArray, computes, has_values, is_on_gpu
+from ..backends.door import in_force
 from ..core.tensor import Tensor, raw_of
 
 ERRORS = {error.__name__: error for error in (IndexError, RuntimeError, ValueError)}  # that are raised
@@ -27,28 +31,36 @@ def check_range(
         error: IndexError, RuntimeError or ValueError.
         ignored: a number that is allowed, too.
     """
-    if thread.tracer is not None:
-        thread.tracer.check(x, low, high, text, error, ignored)
-    elif isinstance(raw := raw_of(x), np.ndarray):
-        require_range(raw, low, high, text, error, ignored)
-    elif not is_meta(raw):
-        gpu_errors.check_range(raw, low, high, text, error, ignored)
+    raw = raw_of(x)
+    if in_force().checks(x, low, high, text, error, ignored) or not has_values(raw):
+        return
+    check = gpu_errors.check_range if is_on_gpu(raw) else require_range
+    check(raw, low, high, text, error, ignored)
 
 
 def check_index(x: Tensor | RawArray, dim: int, size: int, name: str) -> None:
     """Raises an IndexError unless -size <= x < size for an index of integers, with which an op is about to
     read or write: on the CPU NumPy does so itself, while CuPy takes an index modulo the size."""
-    on_gpu = type(raw_of(x)) is not np.ndarray if thread.tracer is None else thread.tracer.device is not CPU
-    if on_gpu and x.dtype != bool:
+    if computes(raw_of(x)).kernels == "cuda" and x.dtype != bool:
         text = f"{name}(): index {{bad}} is out of bounds for dimension {dim} with size {size}"
         check_range(x, -size, size, text, IndexError)
 
 
-def note_all(valid: RawArray, text: str, error: type[Exception] = RuntimeError) -> None:
-    """Notes, while a program is captured, that its runs raise an error unless all elements of this array of
-    bools are true; eager code looks at elements itself."""
-    if thread.tracer is not None:
-        thread.tracer.check(valid, 1, 2, text, error, None)
+def require_all(
+    valid: RawArray, text: str, error: type[Exception] = RuntimeError, found: Callable[[], Any] | None = None,
+    waits: bool = True,
+) -> None:  # fmt: skip
+    """Raises an error unless all elements of an array of bools are true.
+
+    Args:
+        found: returns what the values are, for the error's text, where they are known.
+        waits: a GPU is waited for; without, its arrays aren't looked at.
+    """
+    raw = raw_of(valid)
+    if in_force().checks(valid, 1, 2, text, error, None) or not has_values(raw):
+        return
+    if (waits or not is_on_gpu(raw)) and not np.all(raw):
+        raise error(text if found is None else f"{text}, got {found()}")
 
 
 def require_range(

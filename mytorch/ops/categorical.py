@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 
-from ..backends.device import RawArray, is_meta, on
+from ..backends.device import RawArray, on
 from ..backends.dtypes import is_floating_point
 from ..core.tensor import Tensor, from_raw, raw_of
 from ..random import Generator, generator_on
-from .bounds import note_all
+from .bounds import require_all
 from .random import tensor_argument
 from .scalars import integer
 
@@ -70,10 +70,7 @@ def _check_distributions(rows: RawArray, num_samples: int, replacement: bool) ->
 
 
 def _require(valid: RawArray, text: str) -> None:
-    if is_meta(valid):
-        note_all(valid, f"multinomial(): {text}")
-    elif not np.all(valid):
-        raise RuntimeError(f"multinomial(): {text}")
+    require_all(valid, f"multinomial(): {text}")
 
 
 def without_replacement(p: RawArray, num_samples: int, rng: np.random.Generator) -> RawArray:

@@ -15,7 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.device import CPU, META, RawArray, device_of, is_meta, is_raw, move, on, thread
+from ..backends.device import (
+    CPU,
+    RawArray,
+    computes,
+    device_of,
+    is_raw,
+    is_readable,
+    move,
+    on,
+)
+from ..backends.door import forces, in_force
 from ..core.array import Array
 from ..core.op import NUMBERS, op, require_tensor
 from ..core.tensor import Tensor, raw_of
@@ -49,8 +59,8 @@ def getitem(x: Tensor, index: Any) -> Tensor:
         return mask_at(x, arrays[dims[0]], dims[0])
     _check_arrays("getitem", x, arrays)
     result = gather_nd(x, *arrays.values(), dims=dims)
-    if thread.tracer is not None and all([array.ndim == 0 for array in arrays.values()]):
-        thread.tracer.pick(x, result)
+    if all([array.ndim == 0 for array in arrays.values()]):
+        in_force().picked(x, result)
     return result
 
 
@@ -126,7 +136,7 @@ def index_put_(x: Tensor, indices: Sequence[Tensor], values: Tensor, accumulate:
 
 
 def _check_arrays(name: str, x: Tensor, arrays: dict[int, Tensor | RawArray]) -> None:
-    if thread.tracer is None and type(raw_of(x)) is np.ndarray:
+    if computes(raw_of(x)) is CPU:
         return  # NumPy does it
     for dim, array in arrays.items():
         check_index(array, dim, raw_of(x).shape[dim], name)
@@ -205,7 +215,7 @@ def _read(x: Tensor, index: object) -> tuple[tuple | None, dict[int, Tensor | Ra
     if isinstance(index, list) and _is_like_a_tuple(index):
         index = tuple(index)
     items = index if isinstance(index, tuple) else (index,)
-    if thread.tracer is not None:
+    if forces:
         items = tuple([_plain_slice(i) if type(i) is slice else i for i in items])
     if _PLAIN.issuperset(map(type, items)):
         for i in items:
@@ -215,7 +225,7 @@ def _read(x: Tensor, index: object) -> tuple[tuple | None, dict[int, Tensor | Ra
     read = []
     for i in items:  # no comprehension: the warning in _index_array counts the frames up to the user's line
         read.append(_item(i, x))
-    if thread.tracer is not None and len({_is_element(i) for i in read if type(i) not in _PLAIN}) > 1:
+    if len({_is_element(i) for i in read if type(i) not in _PLAIN}) > 1:
         read = [int(i) if _is_element(i) else i for i in read]  # beside arrays
     taken = sum(_dims_taken(i) for i in read)
     if taken > x.ndim:
@@ -261,9 +271,9 @@ def _split_index(x: Tensor, items: list, rest: int) -> tuple[tuple | None, dict[
                     f"the shape of the mask {list(i.shape)} does not match the shape of the indexed tensor "
                     f"{list(x.shape)} at dimension {source}"
                 )
-            if is_meta(x) and type(i) is np.ndarray:  # a mask with elements
+            if type(i) is np.ndarray and device_of(raw_of(x)) is not CPU:  # a mask with elements
                 places = _masks_to_indices({target: i})
-                arrays.update({dim: move(place, META) for dim, place in places.items()})
+                arrays.update({dim: move(place, x.device) for dim, place in places.items()})
             else:
                 arrays[target] = i
         basic += here
@@ -311,14 +321,13 @@ def _index_array(i: object, x: Tensor) -> Any:
         warnings.warn("indexing with uint8 is taken as a mask, as in PyTorch; use bool instead", stacklevel=6)
         with on(device_of(raw)):
             raw = raw.astype(bool)
-    if thread.tracer is not None and _is_element(raw) and thread.tracer.takes_index(raw):
+    if _is_element(raw) and in_force().takes_index(raw):
         return raw
-    if raw.ndim == 0:
-        is_any = is_meta(raw) and thread.tracer is None  # all of one shape
-        return raw if raw.dtype == bool else 0 if is_any else int(raw)
+    if raw.ndim == 0:  # where nothing is known, all results have one shape
+        return raw if raw.dtype == bool else int(raw) if is_readable(raw) else 0
     if raw.dtype.kind == "u":
         raw = raw.astype(np.int64)
-    if is_meta(x) and type(raw) is np.ndarray and raw.dtype == bool and thread.tracer is None:
+    if type(raw) is np.ndarray and raw.dtype == bool and not is_readable(raw_of(x)):
         return raw  # `_split_index` counts what it chooses
     same = isinstance(i, Tensor) and raw is raw_of(i) and device_of(raw) is target
     return i if same else move(raw, target)  # a Tensor stays one: autograd notices if it is written to later

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..backends.device import is_meta, is_raw
+from ..backends.device import has_values, is_raw
 from ..core.op import NUMBERS, common_dtype, op, promoted, require_tensor
 from ..core.tensor import Tensor
 from .bounds import check_range
@@ -144,7 +144,7 @@ argwhere = nonzero
 
 @op(half="float16")
 def _nonzero(x):
-    if x.ndim == 0 and not is_meta(x):
+    if x.ndim == 0 and has_values(x):
         return np.zeros((int(x != 0), 0), np.int64, like=x), None
     return np.stack(np.nonzero(x)).T, None  # PyTorch's memory order, too
 
@@ -183,9 +183,8 @@ def isin(
 
 @op(promote="common", half="float16")
 def _isin(elements, others, invert):
-    on_gpu = [x for x in (elements, others) if is_raw(x) and not isinstance(x, np.ndarray)]
-    if on_gpu:  # CuPy's function takes no numbers
-        elements, others = (np.asarray(x, like=on_gpu[0]) for x in (elements, others))
+    arrays = [x for x in (elements, others) if is_raw(x)]  # CuPy's function takes no numbers
+    elements, others = (np.asarray(x, like=arrays[0]) for x in (elements, others))
     return np.isin(elements, others, invert=invert), None
 
 

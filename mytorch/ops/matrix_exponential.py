@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from ..backends.device import thread
-from ..core.tensor import Tensor
+from ..backends.device import is_readable
+from ..core.tensor import Tensor, raw_of
 from .create import eye
 from .linalg import matmul
 
@@ -36,8 +36,8 @@ def matrix_exp(A: Tensor) -> Tensor:
         raise RuntimeError(f"matrix_exp: A must be batches of square matrices, but they are {list(A.shape)}")
     if not (A.is_floating_point() or A.is_complex()):
         raise RuntimeError(f"matrix_exp: expected a floating-point or complex tensor, got {A.dtype}")
-    has_elements = A.numel() and (not A.is_meta or thread.tracer is not None)  # a capture asks for the norm
-    largest = float(A.detach().abs().sum(-1).amax()) if has_elements else 0.0
+    is_known = A.numel() and is_readable(raw_of(A))
+    largest = float(A.detach().abs().sum(-1).amax()) if is_known else 0.0
     squarings = math.frexp(largest / NORM)[1] if NORM < largest < math.inf else 0
     scaled = A / 2.0**squarings
     unit = eye(A.shape[-1], dtype=A.dtype, device=A.device).expand(A.shape)

@@ -6,11 +6,11 @@ import operator
 
 import numpy as np
 
-from ..backends.device import CPU, RawArray, is_meta
+from ..backends.device import RawArray
 from ..backends.dtypes import int64
 from ..core.op import op, require_tensor
-from ..core.tensor import Tensor, raw_of
-from .bounds import note_all
+from ..core.tensor import Tensor
+from .bounds import require_all
 from .compare import isnan, logical_not
 from .create import tensor
 from .dims import Dims, canonical_dim, numpy_names
@@ -245,8 +245,5 @@ def _check_quantile(name: str, x: Tensor, q: Tensor | float, interpolation: str)
             f"{name}(): q must be a number or a vector of dtype {x.dtype}, "
             f"got {q.dtype} of shape {list(q.shape)}"
         )
-    if is_meta(raw_of(q)):
-        note_all(raw_of((q >= 0) & (q <= 1)), f"{name}(): q must be between 0 and 1")
-    elif q.device is CPU and not bool(((q >= 0) & (q <= 1)).all()):  # on a GPU this would wait
-        raise RuntimeError(f"{name}(): q must be between 0 and 1, got {q.tolist()}")
+    require_all((q >= 0) & (q <= 1), f"{name}(): q must be between 0 and 1", found=q.tolist, waits=False)
     return q

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..backends.device import RawArray, thread
+from ..backends.device import RawArray, is_readable
 from ..core.op import as_raw, op, require_tensor
 from ..core.tensor import Tensor, from_raw, raw_of
 from .elementwise import abs, square
@@ -161,7 +161,7 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
     right = unsqueeze(B, -1) if vector else B
     solution, rank = matmul(pinv(A, rcond), right), matrix_rank(A, rtol=rcond)
     (m, n), has_rank = A.shape[-2:], rank == min(A.shape[-2:])
-    full = (A.is_meta and thread.tracer is None) or bool(has_rank.all())
+    full = not is_readable(raw_of(A)) or bool(has_rank.all())
     if driver == "gels" and not full:
         raise LinAlgError("linalg.lstsq: driver='gels' needs matrices of full rank")
     residuals = reshape(solution, -1)[:0]

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from ..backends import dtypes
-from ..backends.device import DeviceLike, RawArray, device_of_new, is_meta, is_raw, on
+from ..backends.device import DeviceLike, RawArray, device_of_new, on
 from ..backends.dtypes import DTypeLike
 from ..core.op import op
 from ..core.tensor import Tensor, from_raw, raw_of
 from ..core.upcast import upcast
 from ..random import Generator, generator_on
-from .bounds import note_all
+from .bounds import require_all
 from .create import same_kind, size_argument, size_of
 from .inplace import recorded, write
 from .scalars import integer
@@ -84,20 +84,16 @@ def tensor_argument(x: object, name: str) -> Tensor:
 
 
 def _check_std(std: RawArray | float, name: str) -> None:
-    if is_raw(std) and is_meta(std):
-        note_all(std >= 0, f"{name}(): std must not be negative")
-    elif not np.all(std >= 0):
-        raise RuntimeError(
-            f"{name}(): std must not be negative, got {std if np.ndim(std) == 0 else np.min(std)}"
-        )
+    text = f"{name}(): std must not be negative"
+    require_all(np.greater_equal(std, 0), text, found=lambda: std if np.ndim(std) == 0 else np.min(std))
 
 
 def _check_probability(p: RawArray | float, name: str) -> None:
-    if is_raw(p) and is_meta(p):
-        note_all((p >= 0) & (p <= 1), f"{name}(): probabilities lie in [0, 1]")
-    elif not (np.all(p >= 0) and np.all(p <= 1)):  # refuses NaN, too
-        found = p if np.ndim(p) == 0 else f"{np.min(p)} to {np.max(p)}"
-        raise RuntimeError(f"{name}(): probabilities lie in [0, 1], got {found}")
+    def found():
+        return p if np.ndim(p) == 0 else f"{np.min(p)} to {np.max(p)}"
+
+    valid = np.logical_and(np.greater_equal(p, 0), np.less_equal(p, 1))  # refuses NaN, too
+    require_all(valid, f"{name}(): probabilities lie in [0, 1]", found=found)
 
 
 # Functions.

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..backends.device import is_meta, is_raw
+from ..backends.device import is_raw
 from ..core.array import Array
 from ..core.op import op, require_tensor
 from ..core.tensor import Tensor
-from .bounds import note_all
+from .bounds import require_all
 from .cast import clone
 from .compare import logical_xor
 from .dims import as_sizes, canonical_dim, dims_in_order, numpy_names
@@ -100,20 +100,19 @@ def repeat_interleave(
 
 @op
 def _source_indices(repeats, total):
-    look = total is None  # else a GPU needn't be waited for
     if repeats.dtype.name not in ("int64", "int32"):
         raise NotImplementedError(f"repeat_interleave(): repeats must be int64 or int32, got {repeats.dtype}")
-    if is_meta(repeats):
-        note_all(repeats >= 0, "repeat_interleave(): repeats must not be negative")
-    if repeats.ndim != 1 or (look and np.any(repeats < 0)):
-        raise RuntimeError(f"repeat_interleave(): repeats must be a vector and not negative, got {repeats}")
+    if repeats.ndim != 1:
+        raise RuntimeError(f"repeat_interleave(): repeats must be a vector, got shape {list(repeats.shape)}")
+    waits = total is None  # else a GPU needn't be waited for
+    text = "repeat_interleave(): repeats must not be negative"
+    require_all(repeats >= 0, text, found=lambda: repeats, waits=waits)
     ends = np.cumsum(repeats)
-    if is_meta(repeats) and total is not None:
+    if not waits:
         text = f"repeat_interleave(): output_size is {total}, the repeats have another sum"
-        note_all(ends[-1:] == total, text)
-    needed = int(ends[-1:].sum()) if look else total
-    if total not in (None, needed):
-        raise RuntimeError(f"repeat_interleave(): output_size is {total}, the repeats sum up to {needed}")
+        sums = ends[-1:].sum(keepdims=True)
+        require_all(np.equal(sums, total), text, found=lambda: sums[0], waits=False)
+    needed = int(ends[-1:].sum()) if waits else total
     origins = np.searchsorted(ends, np.arange(needed, like=repeats), side="right")
     return origins.astype(repeats.dtype, copy=False), None
 

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..backends.device import is_meta, refuse_tracing
+from ..backends.device import has_values
+from ..backends.door import in_force
 from ..backends.dtypes import is_floating_point
 from ..core.op import NUMBERS, op, require_tensor
 from ..core.tensor import Tensor
@@ -174,15 +175,14 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
 @op
 def _histc(x, *, bins, low, high):
     x, dtype = x.reshape(-1).astype(np.float64), x.dtype
-    if is_meta(x):
-        refuse_tracing("a histogram")
-    if low == high and x.size and not is_meta(x):
+    in_force().once("a histogram")
+    if low == high and x.size and has_values(x):
         low, high = float(x.min()), float(x.max())
     if low == high:
         low, high = low - 1, high + 1
     if not np.isfinite(high - low):
         raise RuntimeError(f"histc(): the range from {low} to {high} is not finite")
-    if is_meta(x):  # which elements are counted depends on their values, how many counts there are doesn't
+    if not has_values(x):  # which elements are counted depends on their values, how many counts there are doesn't
         return np.empty(bins, dtype, like=x), None
     x = x[(x >= low) & (x <= high)]
     position = np.minimum(((x - low) * (bins / (high - low))).astype(np.int64), bins - 1)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..backends.device import is_meta
+from ..backends.device import has_values
 from ..core.op import op, require_tensor
 from ..core.tensor import Tensor
 from .broadcast import expand
@@ -160,7 +160,7 @@ def det(x):
 
 def _cofactors(x, y):
     """det(A) A⁻ᵀ; of singular matrices from A = U diag(s) Vᴴ: det(U Vᴴ) conj(U) diag(∏_{j≠i} s_j) conj(Vᴴ)"""
-    if not is_meta(y) and np.all(np.not_equal(y, 0)):  # a program can't know, and gets the other one
+    if has_values(y) and np.all(np.not_equal(y, 0)):  # a program can't know, and gets the other one
         return y[..., None, None] * transposed(np.linalg.inv(x))
     u, s, vh = np.linalg.svd(x, full_matrices=False)
     itself = np.tril(np.triu(np.ones_like(x))) == 1

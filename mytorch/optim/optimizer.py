@@ -10,7 +10,8 @@ from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
-from ..backends.device import CPU, RawArray, on, refuse_capture, thread
+from ..backends.device import CPU, RawArray, on, refuse_capture
+from ..backends.door import in_force
 from ..backends.float_errors import IGNORE, errors
 from ..core.array import Array
 from ..core.grad_mode import _state, enable_grad
@@ -281,9 +282,9 @@ class Optimizer(SavedState):
                 f"{type(self).__name__} defines step() itself; use nn.utils.clip_grad_norm_"
             )
         params = [p for group in self.param_groups for p in group["params"]]
-        if thread.tracer is not None:
-            options = max_norm, norm_type, error_if_nonfinite
-            return thread.tracer.note_norm(self.clip_grad_norm, params, *options)
+        taken = in_force().norm(self.clip_grad_norm, params, max_norm, norm_type, error_if_nonfinite)
+        if taken is not None:
+            return taken
         self._flat_states()
         total = clip_grad.norm_of_grads(params, norm_type, error_if_nonfinite)
         self.pending_clip = Clip(float(max_norm), total)
@@ -336,9 +337,7 @@ class Optimizer(SavedState):
             for group in self.param_groups:
                 for p in group["params"]:
                     p.grad = None
-        elif thread.tracer is not None:
-            thread.tracer.zero_grads(self, [p for group in self.param_groups for p in group["params"]])
-        else:
+        elif not in_force().zeroes_grads(self, [p for group in self.param_groups for p in group["params"]]):
             for buffer in self.flat_buffers():
                 with on(buffer.device):
                     buffer.zero_grad()

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..backends.device import CPU, RawArray, device, is_meta
+from ..backends.device import CPU, RawArray, device, has_values
 from ..backends.dtypes import is_half
 from ..core.array import Array
 from ..core.tensor import Tensor, raw_of
@@ -148,7 +148,7 @@ class Scaling(NamedTuple):
 
 def _as_float(x: float | Tensor) -> float:
     """Returns the number; on the device "meta", where there is none, 1."""
-    return 1.0 if is_meta(x) else float(x)
+    return float(x) if not isinstance(x, Tensor) or has_values(raw_of(x)) else 1.0
 
 
 def _one_float32(x: float | Tensor | None, target: device) -> RawArray | None:
@@ -165,7 +165,7 @@ def why_no_kernel(kernel: str | None, dtype: np.dtype, target: device) -> str:
         return "it has no kernel"
     if dtype != np.float32 and not is_half(dtype):
         return f"its kernel computes in float32, and there are {dtype} parameters"
-    return registry.why_not(target.type)
+    return registry.why_not(target.kind.kernels)
 
 
 _loaded: dict[tuple[str | None, np.dtype], Callable] = {}  # kernels for the CPU, by name and dtype
@@ -187,7 +187,7 @@ def find_kernel(kernel: str | None, dtype: np.dtype, target: device, fused: bool
             raise Unsupported(reason)
         if target is CPU and (found := _loaded.get((kernel, dtype))) is not None:
             return found
-        module = registry.load(target.type, kernel, bool(fused))
+        module = registry.load(target.kind.kernels, kernel, bool(fused))
         module.require_dtypes(np.empty(0, dtype))
     except Unsupported:
         if fused:

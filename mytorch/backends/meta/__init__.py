@@ -1,11 +1,11 @@
 """Arrays that hold nothing, for `device="meta"`: NumPy's functions give their shapes, strides and dtypes."""
 
-from .. import device
+from ..device import add_raw_type
 from . import joining, linalg, methods, writing  # noqa: F401 - they add to the tables
 from .array import MetaArray, like, new
 from .creation import module
 from .random import MetaRandom
 
-device.raw_types = (*device.raw_types, MetaArray)
+add_raw_type(MetaArray)
 
 __all__ = ["MetaArray", "MetaRandom", "like", "module", "new"]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...backends.device import is_meta
 from ...core.op import op
 from ...core.tensor import Tensor, raw_of
 from ...ops.autocast import autocasts, in_float32
-from ...ops.bounds import note_all
+from ...ops.bounds import require_all
 from .composite import require_float
 from .loss import check_broadcast, is_visible, read_reduction, reduced, same_shape
 
@@ -54,15 +53,10 @@ def binary_cross_entropy(
 
 def _check_probabilities(what: str, x: Tensor) -> None:
     raw = raw_of(x)
-    if is_meta(raw):
-        is_one = np.logical_and(raw >= 0, raw <= 1)
-        note_all(is_one, f"binary_cross_entropy(): all elements of {what} should be between 0 and 1")
-    elif is_visible(x):
-        wrong = raw[~((raw >= 0) & (raw <= 1))]
-        if wrong.size:
-            raise RuntimeError(
-                f"binary_cross_entropy(): all elements of {what} should be between 0 and 1, got {wrong[0]}"
-            )
+    if is_visible(x):
+        valid = np.logical_and(raw >= 0, raw <= 1)
+        text = f"binary_cross_entropy(): all elements of {what} should be between 0 and 1"
+        require_all(valid, text, found=lambda: raw[~valid][0])
 
 
 @op

@@ -35,12 +35,13 @@ from typing import Any
 
 import numpy as np
 
-from ...backends.device import thread
+from ...backends.device import device_of
+from ...backends.door import forces, in_force
 from ...backends.dtypes import is_floating_point, is_half
 from ...core.array import Array
 from ...core.grad_mode import _state
 from ...core.op import op
-from ...core.tensor import Tensor
+from ...core.tensor import Tensor, raw_of
 from ...core.upcast import downcast, in_float32, upcast
 from ...ops.arrays import as_tensors
 from ...ops.inplace import inplace
@@ -177,14 +178,15 @@ class Composite:
                 raise ValueError(
                     f"{self.__name__}(): auto=True runs the reference, fused=True the kernel: choose one"
                 )
-            if auto == TRACED and (result := thread.tracer.composite(self, args)) is not None:
+            if auto == TRACED and (result := in_force().composite(self, args)) is not None:
                 return result
             return self._run_reference(*args)
         if fused or (fused is None and use_fused.default and (self.kernels or self.suppliers)):
             for first in args:
                 if isinstance(first, Tensor):
                     break
-            kind = first.device.type
+            target = device_of(raw_of(first))
+            kind = (in_force().stand_in(target) if forces else target).kernels
             try:
                 kernel = self.kernels.get(kind) or self.kernel(kind, bool(fused))
                 result = kernel(*args)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...backends.device import RawArray, device, device_of, on, thread
+from ...backends.door import in_force
 from ...backends.dtypes import is_floating_point
 from ...core.tensor import Tensor, from_raw, raw_of
 from ...ops.inplace import inplace as in_place
@@ -62,7 +63,7 @@ class Draw:
 
     def __init__(self, target: device):
         self._mask = None
-        if thread.tracer is None:  # each run of a program makes a new Draw: see `stream.programs`
+        if not in_force().draws:
             self.generator = generator_on(target, None)
             self._seed = self.generator.next_seed()
 
@@ -75,15 +76,15 @@ class Draw:
 
     def kept(self, x: RawArray, p: float) -> RawArray:
         """Returns a bool array in the shape of `x`: the mask, if one was drawn, else from the seed."""
-        if self._mask is not None or thread.tracer is not None:
+        if self._mask is not None or in_force().draws:
             return self.mask(x, p)
         with on(device_of(x)):
             return (philox.uniform(self.seed, x.size, device_of(x)) > p).reshape(x.shape)
 
     def mask(self, x: RawArray, p: float) -> RawArray:
         """Returns the mask, drawn from the generator at the first call."""
-        if thread.tracer is not None:
-            return thread.tracer.kept(self, x, p)
+        if (kept := in_force().kept(self, x, p)) is not None:
+            return kept
         if self._mask is None:
             dtype = np.float64 if x.dtype == np.float64 else np.float32
             self._mask = self.generator.rng.random(x.shape, dtype=dtype) >= p

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...autograd import is_grad_enabled, no_grad
-from ...backends.device import RawArray, is_meta, on
+from ...backends.device import RawArray, has_values, on
 from ...core.op import require_tensor
 from ...core.tensor import Tensor, raw_of
 from ...ops import arange, contiguous, where
@@ -81,7 +81,7 @@ def _check(input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, 
 def renormalize(weight: Tensor, index: RawArray, max_norm: float, norm_type: float) -> None:
     """Scales the rows `index` of the weight down to `max_norm`, in place."""
     with no_grad(), on(weight.device):
-        index = index.reshape(-1) if is_meta(index) else np.unique(index)
+        index = np.unique(index) if has_values(index) else index.reshape(-1)
         rows = raw_of(weight)[index]
         norm = np.linalg.norm(rows, norm_type, axis=1, keepdims=True)
         write(

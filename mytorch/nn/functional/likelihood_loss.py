@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 import warnings
 
-from ...backends.device import is_meta
 from ...backends.dtypes import is_floating_point
 from ...core.tensor import Tensor, raw_of
 from ...core.upcast import rounds_once
 from ...ops import where, xlogy
 from ...ops.autocast import autocasts, in_float32
-from ...ops.bounds import note_all
+from ...ops.bounds import require_all
 from .loss import REDUCTIONS, at_least, check_broadcast, is_visible, read_reduction, reduced
 
 
@@ -90,10 +89,9 @@ def gaussian_nll_loss(
     reduction = read_reduction(name, reduction, None, None)
     if not isinstance(var, Tensor):
         var = input.new_full(input.shape, var)
-    if is_meta(raw_of(var)):
-        note_all(raw_of(var) >= 0, f"{name}(): var has negative entries", ValueError)
-    elif is_visible(var) and (raw_of(var) < 0).any():
-        raise ValueError(f"{name}(): var has negative entries, down to {var.min().item()}")
+    if is_visible(var):
+        text = f"{name}(): var has negative entries"
+        require_all(raw_of(var) >= 0, text, ValueError, found=lambda: var.min().item())
     if var.data.shape == input.data.shape[:-1] and input.ndim:
         var = var.unsqueeze(-1)
     elif not _fits(var.data.shape, input.data.shape):

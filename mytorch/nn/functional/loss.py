@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ...backends.device import RawArray
+from ...backends.device import RawArray, is_on_gpu
 from ...backends.dtypes import is_floating_point, promote_types
 from ...core.tensor import Tensor, raw_of
 from ...ops import where
@@ -86,4 +86,4 @@ def at_least(x: Tensor, low: float) -> Tensor:
 
 def is_visible(x: Tensor) -> bool:
     """Returns whether its values can be read without synchronizing with a GPU."""
-    return isinstance(raw_of(x), np.ndarray)
+    return not is_on_gpu(raw_of(x))

@@ -86,7 +86,7 @@ def find(file: str, *arrays: RawArray) -> ModuleType | None:
     if not use_fused.default:
         return None
     try:
-        module = load(device_of(arrays[0]).type, file)
+        module = load(device_of(arrays[0]).kind.kernels, file)
         module.require_dtypes(*arrays)
     except Unsupported:
         return None

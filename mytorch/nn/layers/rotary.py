@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ...backends.device import thread
+from ...backends.door import in_force
 from ...core.tensor import Tensor
 from ...ops import tensor
 from .. import functional as F
@@ -85,7 +85,7 @@ class RotaryEmbedding(Module):
             cos, sin = (
                 tensor((f(angles) * self.factor).astype(dtype), device=device) for f in (np.cos, np.sin)
             )
-            if thread.tracer is None:  # else they are constants of a program
+            if in_force().lasts:
                 self._tables[device, dtype] = cos, sin
         return cos[positions].unsqueeze(-3), sin[positions].unsqueeze(-3)
 

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from ...backends.device import RawArray, device_of, move, on, thread
+from ...backends.device import RawArray, device_of, move, on
+from ...backends.door import in_force
 from ...backends.dtypes import is_half
 from ...core.array import Array
 from ...core.op import as_raw
@@ -49,9 +50,10 @@ def clip_grad_norm_(
     Array([0.60000 0.80000], dtype=float32)
     """
     parameters = _listed(parameters)
-    if thread.tracer is not None:
-        clip = functools.partial(clip_grad_norm_, parameters)
-        return thread.tracer.note_norm(clip, parameters, max_norm, norm_type, error_if_nonfinite)
+    clip = functools.partial(clip_grad_norm_, parameters)
+    taken = in_force().norm(clip, parameters, max_norm, norm_type, error_if_nonfinite)
+    if taken is not None:
+        return taken
     joined = float(norm_type) > 0
     vectors = grad_vectors(parameters, joined)
     total = _total_norm(vectors, norm_type, error_if_nonfinite)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from ...backends import dtypes
-from ...backends.device import RawArray, is_meta, is_raw
+from ...backends.device import RawArray, is_raw
 from ...core.op import NUMBERS, stands_for_number
-from ..bounds import note_all
+from ..bounds import require_all
 from ..scalars import Number, without_dims
 
 
@@ -33,11 +33,13 @@ def check_divisor(x: RawArray | Number, y: RawArray | Number, name: str) -> None
     if dtype_of(x, y).kind not in "iu" or not np.size(x):
         return
     text = f"{name}(): ZeroDivisionError: an integer was divided by zero"
-    if not on_gpu(y):
-        if not _all(y):
+    if type(y) is np.ndarray:  # the faster way
+        if not np.all(y):
             raise RuntimeError(text)
-    elif is_meta(y):
-        note_all(np.not_equal(y, 0), text)
+    elif is_raw(y):
+        require_all(np.not_equal(y, 0), text, waits=False)
+    elif not y:
+        raise RuntimeError(text)
 
 
 def factor(value: Number, dtype: np.dtype, name: str, argument: str = "alpha") -> Number:

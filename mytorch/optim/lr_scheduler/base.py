@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from ...backends.device import thread
+from ...backends.door import in_force
 from ...core.tensor import Tensor
 from ..optimizer import Optimizer
 from ..options import as_number, check_kind
@@ -19,9 +19,9 @@ def _noted(step: Callable) -> Callable:
 
     @functools.wraps(step)
     def call(self: LRScheduler, *args: object, **kwargs: object) -> None:
-        if thread.tracer is None:
-            return step(self, *args, **kwargs)
-        return thread.tracer.note_call(self.step, *args, **kwargs)
+        if in_force().takes_call(self.step, args, kwargs):
+            return None
+        return step(self, *args, **kwargs)
 
     return call
 

@@ -134,7 +134,7 @@ def refuse_views(found: Traced) -> None:
     value = found.tracer.value
     taken = {value(raw_of(x)).storage for x in found.arguments} | {*found.tracer.state}
     for x in results.values():
-        storage = value(found.tracer.lift(raw_of(x), x)).storage
+        storage = value(found.tracer.held(raw_of(x), x)).storage
         if storage in taken or storage in found.tracer.state:
             raise NotImplementedError("a part of a function can't return a view of what it got or returns")
         taken.add(storage)

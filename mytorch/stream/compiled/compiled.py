@@ -11,7 +11,8 @@ from collections.abc import Callable, Container
 from pathlib import Path
 from typing import Any
 
-from ...backends.device import META, RawArray, is_meta, refuse_tracing, thread
+from ...backends.device import META, RawArray, is_meta, thread
+from ...backends.door import in_force
 from ...core.grad_mode import _state
 from ...core.tensor import Tensor
 from ..programs.nested import leaves
@@ -85,7 +86,7 @@ class Compiled:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if thread.tracer is not None or _state.transforming:  # of another program, or `func`
             if self._split is not None:
-                refuse_tracing("a compiled function that is split")
+                in_force().once("a compiled function that is split")
             return self._function(*args, **kwargs)
         if self._split is not None:
             return self._split.call(*args, **kwargs)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
-from ...backends.device import CPU, refuse_tracing
+from ...backends.device import CPU
+from ...backends.door import in_force
 from ...random import Generator, generator_on
 from .collate import default_collate, default_convert
 from .dataset import Dataset, IterableDataset
@@ -240,7 +241,7 @@ class DataLoader(Generic[T]):
     # A pass.
 
     def __iter__(self) -> Iterator[Any]:
-        refuse_tracing("a loop over a DataLoader")
+        in_force().once("a loop over a DataLoader")
         position = self._next_position()
         requests = self._requests(position)
         batches = self._begin(position, requests)

@@ -171,18 +171,19 @@ class Lowering(Tracer):
         into_grad = _products_of_grads(instructions)
         thread.tracer, recording = self, _state.recording
         try:
-            for i in instructions:
-                saved = i.outputs[-1] if i.name == "kernel" else i.args[0] if i.name == "kernel.vjp" else None
-                if saved in kernels:
-                    _state.recording = saved in used
-                    self._apart(i, saved)
-                elif i.name in ("host.set_grad", "host.add_grad") and i.args[1] in self._lazy:
-                    self._into_grad(i)
-                elif _is_large_product(i):
-                    self._product(i, i in into_grad)
-                else:
-                    self.instructions.append(i)
-                    self._follow(i)
+            with self:
+                for i in instructions:
+                    saved = i.outputs[-1] if i.name == "kernel" else i.args[0] if i.name == "kernel.vjp" else None
+                    if saved in kernels:
+                        _state.recording = saved in used
+                        self._apart(i, saved)
+                    elif i.name in ("host.set_grad", "host.add_grad") and i.args[1] in self._lazy:
+                        self._into_grad(i)
+                    elif _is_large_product(i):
+                        self._product(i, i in into_grad)
+                    else:
+                        self.instructions.append(i)
+                        self._follow(i)
         finally:
             thread.tracer, _state.recording = None, recording
         return self._without_views({*instructions})

@@ -164,7 +164,7 @@ class Traced:
         if not isinstance(x, _ARRAYS) and not is_raw(x):
             return x
         raw = raw_of(x)
-        return self.tracer.value(self.tracer.lift(raw, x if isinstance(x, Tensor) else None))
+        return self.tracer.value(self.tracer.held(raw, x if isinstance(x, Tensor) else None))
 
     def program(self, outputs: object) -> Program:
         """Returns the program of all instructions."""

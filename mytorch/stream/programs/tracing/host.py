@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ....backends.device import CPU, META, RawArray, refuse_tracing
+from ....backends.device import CPU, META, RawArray
+from ....backends.door import in_force
 from ....backends.meta.array import MetaArray, new_of
 from ....backends.meta.layout import layout
 from ....backends.meta.random import MetaRandom
@@ -146,16 +147,16 @@ class HostCalls:
             owner._post_hooks, owner._node, owner._view = held.post_hooks, held.node, held.view
         self._held.clear(), self._slots.clear(), self.owners.clear()
 
-    def refuse_history(self, x: Tensor) -> None:
+    def reads_history(self, x: Tensor) -> None:
         """Raises an error if a tensor with a node was there before the function: another one, or this one in
         another call, may be a leaf where it is none."""
         if x._node is not None and (id(x) in self._held or self._is_argument(x)):
-            refuse_tracing("whether a tensor that it gets is a leaf")
+            in_force().once("whether a tensor that it gets is a leaf")
 
-    def refuse_grad(self, x: Tensor) -> None:
+    def reads_grad(self, x: Tensor) -> None:
         """Raises an error if a tensor is an argument: the program gets its elements, and no gradient."""
         if self._is_argument(x):
-            refuse_tracing("the .grad that an argument may have")
+            in_force().once("the .grad that an argument may have")
 
     # Gradients and optimizers.
 
@@ -213,7 +214,7 @@ class HostCalls:
         self._scheduled.add(id(getattr(getattr(method, "__self__", None), "optimizer", None)))
         self.host("call", Reference(method), args, kwargs)
 
-    def note_norm(self, function: Callable, params: list[Tensor], *args: object) -> Tensor:
+    def norm(self, function: Callable, params: list[Tensor], *args: object) -> Tensor:
         """Notes a call of a function that clips the gradients of parameters and returns their norm.
 
         Raises:
@@ -246,7 +247,7 @@ class HostCalls:
 
     # Random numbers.
 
-    def random(self, generator: Generator) -> Any:
+    def generator(self, generator: Generator) -> Any:
         """Returns what stands for `generator.rng`."""
         return _Random(self, generator)
 

@@ -11,10 +11,9 @@ import numpy as np
 
 from ....backends.address import address_of
 from ....backends.device import CPU, META, RawArray, device, device_of, is_raw, move, thread
+from ....backends.door import Kind
 from ....backends.meta.array import MetaArray, new_of
 from ....backends.meta.layout import layout
-from ....core import op
-from ....core.array import Array
 from ....core.grad_mode import _state
 from ....core.tensor import Tensor, raw_of
 from ....nn.functional.composite import Composite, use_fused
@@ -40,7 +39,7 @@ class Picked(NotImplementedError):
     """Raised by a program that has copied what would have to be a view: see `Tracer.pick`."""
 
 
-class Tracer(HostCalls):
+class Tracer(HostCalls, Kind):
     """Notes the instructions of a function that runs on tracing arrays.
 
     Args:
@@ -61,6 +60,7 @@ class Tracer(HostCalls):
     """
 
     takes_launches = reads_rates = picks = False
+    answers = draws = True
     kind = TracingArray
 
     def __init__(
@@ -135,7 +135,17 @@ class Tracer(HostCalls):
             raise NotImplementedError(f"a program on {self.device} can't hold tensors on {found}")
         return META
 
-    def lift(self, raw: RawArray, owner: Tensor | None = None) -> MetaArray:
+    def lift(self, raw: RawArray, owner: object = None) -> MetaArray:
+        """Returns the array that stands for one that an op meets; without dims it is as good as a number.
+
+        Raises:
+            NotImplementedError: it is on another device; see `held`.
+        """
+        if raw.ndim and not isinstance(raw, MetaArray):
+            self.stand_in(device_of(raw))
+        return self.held(raw, owner if isinstance(owner, Tensor) else None)
+
+    def held(self, raw: RawArray, owner: Tensor | None = None) -> MetaArray:
         """Returns the array that stands for one with elements; until the end the owner holds it.
 
         Raises:
@@ -165,7 +175,7 @@ class Tracer(HostCalls):
 
     def constant(self, raw: RawArray) -> MetaArray:
         """Returns a new array with these elements."""
-        return self.lift(raw.copy()).copy()
+        return self.held(raw.copy()).copy()
 
     def call(self, name: str, rule: Callable, args: tuple, kwargs: dict) -> Any:
         """Runs a rule of meta arrays, and notes the call."""
@@ -211,10 +221,10 @@ class Tracer(HostCalls):
         """Returns whether an array without dims may be an index as it is, without its element."""
         return self.picks and not self._is_inside and isinstance(raw, MetaArray)
 
-    def pick(self, x: Tensor, y: Tensor) -> None:
+    def picked(self, x: Tensor, y: Tensor) -> None:
         """Notes that `y`, a copy, is a view of `x` in eager code: it may not be written to or returned, nor
         used after `x` is written to."""
-        self._picked[self.value(raw_of(y)).storage] = self.value(self.lift(raw_of(x), x)).storage
+        self._picked[self.value(raw_of(y)).storage] = self.value(self.held(raw_of(x), x)).storage
 
     def check_results(self, results: Iterable[object]) -> None:
         """Raises Picked if a result of the function is a view in eager code, and was copied."""
@@ -245,12 +255,12 @@ class Tracer(HostCalls):
     @contextmanager
     def suspended(self) -> Iterator[None]:
         """Context in which this thread captures nothing: a part of the program runs."""
-        thread.tracer, stream = None, _state.stream
-        _state.stream = None
+        kinds, stream = thread.kinds, _state.stream
+        thread.tracer, thread.kinds, _state.stream = None, (), None
         try:
             yield
         finally:
-            thread.tracer, _state.stream = self, stream
+            thread.tracer, thread.kinds, _state.stream = self, kinds, stream
 
     def note_kernel(
         self, name: str, args: tuple, results: Sequence[MetaArray], kwargs: dict | None = None
@@ -269,17 +279,18 @@ class Tracer(HostCalls):
         """Returns the results of a composite that stays one instruction, else None: see `kernels`."""
         return call_kept(composite, args, self._keeps_composites)
 
-    def check(
+    def checks(
         self, x: Tensor | RawArray, low: int, high: int, text: str, error: type[Exception],
         ignored: int | None,
-    ) -> None:  # fmt: skip
+    ) -> bool:  # fmt: skip
         """Notes that elements must be within bounds: see `ops.bounds`."""
         if self._is_inside or self.device is META:
-            return
-        (raw,), _ = self.unwrap((x,))
+            return True
+        (raw,) = self.unwrap((x,))
         kwargs = {"low": low, "high": high, "ignored": ignored, "error": error.__name__, "text": text}
         if raw.size:
             self.note(Instruction("check", (self.value(raw),), mapped(self._value_leaf, kwargs), ()))
+        return True
 
     def without_check(self, args: tuple) -> None:
         """Takes back the check of an argument of a kernel, which checks itself, if it is the last
@@ -316,7 +327,7 @@ class Tracer(HostCalls):
             raise
 
     def _lifted_leaf(self, x: Any) -> Any:
-        return self.lift(x) if is_raw(x) else x
+        return self.held(x) if is_raw(x) else x
 
     def _value_leaf(self, x: Any) -> Any:
         if isinstance(x, MetaArray):
@@ -335,19 +346,32 @@ class Tracer(HostCalls):
             if device_of(raw_of(x)) is self.device:
                 self.unwrap((x,))
 
-    def unwrap(self, args: Sequence[object]) -> tuple[list, device] | None:
-        """Returns what `core.op.unwrap` does, with tracing arrays in place of those with elements; None if
-        there are no arrays."""
-        raws, found = [], False
-        for a in args:
-            owner = a if isinstance(a, Tensor) else None
-            raw = a._data._array if owner is not None else a._array if isinstance(a, Array) else a
-            if is_raw(raw):
-                if raw.ndim and not isinstance(raw, MetaArray):  # else it is as good as a number
-                    self.stand_in(device_of(raw))
-                raw, found = self.lift(raw, owner), True
-            raws.append(raw)
-        return (raws, META) if found else None
+    def unwrap(self, args: Sequence[Tensor | RawArray]) -> list[MetaArray]:
+        """Returns the arrays that stand for those of tensors and for other ones."""
+        return [self.lift(raw_of(x), x) for x in args]
+
+    def sets_grad(self, x: Tensor) -> None:
+        self.unwrap((x,))  # the program shall set it, not this call
+
+    def place(self, found: device) -> device:
+        return self.device
+
+    def once(self, what: str) -> None:
+        self.refused = NotImplementedError(f"a program can't hold {what}")
+        raise self.refused
+
+    def moved(self, raw: RawArray, target: device) -> RawArray | None:
+        if device_of(raw) is META:
+            return raw  # nothing to be moved
+        return self.constant(raw) if target is META else None
+
+    def takes_call(self, method: Callable, args: tuple, kwargs: dict) -> bool:
+        self.note_call(method, *args, **kwargs)
+        return True
+
+    def zeroes_grads(self, optimizer: Any, parameters: list) -> bool:
+        self.zero_grads(optimizer, parameters)
+        return True
 
 
 @contextmanager
@@ -360,13 +384,12 @@ def tracing(
         raise RuntimeError("a program is being captured already")
     tracer = Tracer(device, answer, numbers)
     tracer.reads_rates, tracer.picks = reads_rates, picks
-    op.lifting.append(tracer)
     thread.tracer, _state.stream = tracer, tracer.origins
     try:
-        yield tracer
+        with tracer:
+            yield tracer
     finally:
         thread.tracer = None
         del _state.stream  # that of all threads is seen again
-        op.lifting.remove(tracer)
         tracer.numbers.finish()
         tracer.restore()
