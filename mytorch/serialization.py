@@ -27,6 +27,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from .backends.address import address_of
 from .backends.device import CPU, RawArray, as_device, is_raw, move
 from .core.array import Array, wrap
 from .core.tensor import Size, Tensor, from_raw, raw_of
@@ -218,7 +219,7 @@ class _Writer:
         while name in self.arrays or name in self.aliases or name == "__metadata__":
             number += 1
             name = f"{base}#{number}"
-        address = raw.ctypes.data if isinstance(raw, np.ndarray) else raw.data.ptr
+        address = address_of(raw)
         memory = (address, raw.shape, raw.strides, raw.dtype) if raw.size else (id(raw),)
         if memory in self._names:
             self.aliases[name] = self._names[memory]

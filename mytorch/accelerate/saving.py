@@ -13,9 +13,8 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any, TypeVar
 
-import numpy as np
-
-from ..backends.device import CPU, is_raw, move
+from ..backends.address import address_of
+from ..backends.device import CPU, device_of, is_raw, move
 from ..core.array import Array
 from ..core.tensor import Tensor, raw_of
 from . import checkpoint, world
@@ -327,12 +326,12 @@ def copied(value: T) -> T:
             return type(x)(copy(item) for item in x)
         if isinstance(x, (Tensor, Array)) or is_raw(x):
             raw = x if is_raw(x) else raw_of(x) if isinstance(x, Tensor) else x._array
-            host = raw.copy() if isinstance(raw, np.ndarray) else move(raw, CPU)
+            host = raw.copy() if device_of(raw) is CPU else move(raw, CPU)
             if is_raw(x):
                 return host
             if isinstance(x, Array):
                 return Array(host)
-            address = raw.ctypes.data if isinstance(raw, np.ndarray) else raw.data.ptr
+            address = address_of(raw)
             memory = (address, raw.shape, raw.strides, raw.dtype)  # as `serialization` identifies tensors
             return seen.setdefault(memory, Tensor(host)) if raw.size else Tensor(host)
         return x

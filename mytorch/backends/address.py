@@ -28,13 +28,18 @@ class Pointer(NamedTuple):
     ptr: int
 
 
+def _of_others(x: Any) -> int:
+    found = getattr(x, "address", None)
+    return x.data.ptr if found is None else found  # CuPy's
+
+
 def _from_interface(x: np.ndarray) -> int:
-    return x.__array_interface__["data"][0] if isinstance(x, np.ndarray) else x.address
+    return x.__array_interface__["data"][0] if isinstance(x, np.ndarray) else _of_others(x)
 
 
 def _from_header(x: np.ndarray) -> int:
     if not isinstance(x, np.ndarray):
-        return x.address
+        return _of_others(x)
     return c_void_p.from_address(id(x) + _POINTER).value
 
 
@@ -46,4 +51,4 @@ def _choose():
 
 
 address_of = _choose()
-"""`address_of(x)` is the address of the first element of a NumPy array."""
+"""`address_of(x)` is the address of the first element of a raw array."""

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from .door import NO_CONTEXT, Kind, RawArray, in_force, thread
+from .door import NO_CONTEXT, Kind, RawArray, in_force, stand_in, thread
 
 DeviceLike: TypeAlias = str | int | None  # what `as_device` reads; None for the CPU
 
@@ -93,7 +93,7 @@ def _parse(name: str | int | None, index: int | None) -> tuple[str, int | None]:
 class _NumPy(Kind):
     """NumPy's arrays."""
 
-    kernels, is_host = "cpu", True
+    kernels = "cpu"
 
     def functions(self) -> Any:
         return np
@@ -150,7 +150,7 @@ class _Meta(Kind):
         pass  # there are no elements: an array for the product would count as memory
 
 
-raw_types: tuple[type, ...] = (np.ndarray,)  # and those of other kinds, once there are any; CuPy's is looked up
+raw_types: tuple[type, ...] = (np.ndarray,)  # and those of other kinds; CuPy's is looked up
 CPU = device("cpu").of_kind(_NumPy())
 META = device("meta").of_kind(_Meta())  # of arrays that hold nothing
 _GPU = _CuPy()
@@ -206,7 +206,7 @@ def as_device(name: DeviceLike) -> device:
         if found is not META:
             in_force().once("tensors of the device meta")
         return META
-    return in_force().stand_in(CPU if found.type == "cpu" else _gpu(found))
+    return stand_in(CPU if found.type == "cpu" else _gpu(found))
 
 
 def _gpu(found: device) -> device:
@@ -305,7 +305,7 @@ def get_default_device() -> device:
     >>> mytorch.get_default_device()
     device('cpu')
     """
-    default = thread.default_device or in_force().stand_in(CPU)
+    default = thread.default_device or stand_in(CPU)
     return in_force().place(default) if default is META and is_users(sys._getframe(1)) else default
 
 
@@ -328,9 +328,7 @@ def copied(raw: RawArray) -> RawArray:
     """
     if isinstance(raw, np.ndarray):
         return np.array(raw)
-    if is_meta(raw):
-        return raw.copy()
-    if not raw.flags.c_contiguous:
+    if not is_on_gpu(raw) or not raw.flags.c_contiguous:
         return raw.copy(order="K")
     out = np.empty_like(raw)
     out[...] = raw

@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 if TYPE_CHECKING:
-
     from .device import device
 
 RawArray: TypeAlias = Any  # a NumPy or CuPy array, or another that answers to NumPy's functions
@@ -33,18 +32,16 @@ NO_CONTEXT = nullcontext()
 
 
 class Kind:
-    """What mytorch asks of a kind of raw arrays, with the answers for arrays that only NumPy's functions know.
+    """What mytorch asks of a kind of raw arrays; the answers of arrays of which only NumPy's functions know.
 
     Attributes:
         name: of the kind, beside that of the device; "" for what the device's name says.
         kernels: the fused variants of composites that take such arrays, "cpu" or "cuda"; another name: none.
-        is_host: elements lie in memory that the CPU addresses: BLAS, Numba and ctypes may take them.
         has_values: Python may read elements; without, what depends on them takes the general way.
     """
 
     name = ""
     kernels = "other"
-    is_host = False
     has_values = True
 
     # Of its arrays.
@@ -198,3 +195,19 @@ thread = _Thread()
 def in_force() -> Kind:
     """Returns the innermost kind in force in this thread; PLAIN without any."""
     return thread.kinds[-1] if thread.kinds else PLAIN
+
+
+def stand_in(found: device) -> device:
+    """Returns the device on which new arrays lie that a caller wants on `found`: each kind in force takes
+    what the one around it has made of it."""
+    for kind in thread.kinds:
+        found = kind.stand_in(found)
+    return found
+
+
+def lifted(raw: RawArray, owner: Any = None) -> RawArray:
+    """Returns an array as one of the innermost kind in force, each of them lifting what the one around it has
+    made."""
+    for kind in thread.kinds:
+        raw = kind.lift(raw, owner)
+    return raw

@@ -31,8 +31,14 @@ from .door import Kind
 _METHODS = (
     "all", "any", "argmax", "argmin", "argsort", "astype", "clip", "conj", "copy", "cumprod", "cumsum",
     "diagonal", "dot", "flatten", "max", "mean", "min", "nonzero", "prod", "ravel", "repeat", "reshape",
-    "round", "searchsorted", "squeeze", "std", "sum", "swapaxes", "take", "trace", "transpose", "var", "view", "fill", "sort",
+    "round", "searchsorted", "squeeze", "std", "sum", "swapaxes", "take", "trace", "transpose", "var", "view",
+    "fill", "sort",
 )  # fmt: skip
+
+_FACTORIES = {
+    np.arange, np.array, np.asanyarray, np.asarray, np.ascontiguousarray, np.empty, np.eye, np.full,
+    np.identity, np.ones, np.tri, np.zeros,
+}  # fmt: skip
 
 
 class HoldingArray(np.lib.mixins.NDArrayOperatorsMixin):
@@ -84,6 +90,8 @@ class HoldingArray(np.lib.mixins.NDArrayOperatorsMixin):
     def __array_function__(self, function, types, args, kwargs):
         if not all([issubclass(kind, _OPERANDS) for kind in types]):
             return NotImplemented
+        if function in _FACTORIES:  # whose `like`, which is this array, NumPy has taken out
+            kwargs = {**kwargs, "like": self}
         return _outermost((args, kwargs), self).call(function.__name__, function, args, kwargs)
 
     def __getitem__(self, index):
@@ -181,9 +189,7 @@ class HoldingKind(Kind):
         Args:
             name: of the function in NumPy, "add", "add.reduce"; of a method with a dot, ".astype".
         """
-        results = [
-            function(*self.part(args, i), **self.part(kwargs, i)) for i in range(self.count)
-        ]
+        results = [function(*self.part(args, i), **self.part(kwargs, i)) for i in range(self.count)]
         return self.hold(results, kwargs.get("out"))
 
     def part(self, x: Any, i: int) -> Any:
@@ -214,8 +220,10 @@ class HoldingKind(Kind):
         Raises:
             RuntimeError: they have different ones.
         """
-        if any([x != values[0] and x == x for x in values]):
-            raise RuntimeError(f"Python needs one value, and the parts of {type(self).__name__} have {values}")
+        if any([repr(x) != repr(values[0]) for x in values]):  # NaN is like NaN
+            raise RuntimeError(
+                f"Python needs one value, and the parts of {type(self).__name__} have {values}"
+            )
         return values[0]
 
     # As a kind.

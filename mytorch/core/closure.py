@@ -56,7 +56,7 @@ def _add_arrays(f: object, held: list) -> None:
 
 def extent(x: RawArray) -> tuple[int, int]:
     """Returns the addresses of the first byte of a raw array, and of the one after its last."""
-    start = address_of(x) if type(x) is np.ndarray else x.data.ptr
+    start = address_of(x)
     if x.flags.c_contiguous:
         return start, start + x.nbytes
     low = high = start

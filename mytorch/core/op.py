@@ -29,7 +29,7 @@ import numpy as np
 
 from ..backends import dtypes
 from ..backends.device import CPU, RawArray, device, device_of, is_raw, move, on
-from ..backends.door import forces, in_force
+from ..backends.door import forces, lifted
 from ..backends.float_errors import IGNORE, errors
 from .array import Array
 from .closure import Vjp
@@ -170,7 +170,7 @@ def unwrap(args: Sequence[object], name: str, numbers: bool = False) -> tuple[li
     With `numbers`, they may all be numbers, which then are arrays without dims: `mul(2, 3.5)`.
     """
     if forces:
-        args = _lifted(args)
+        args = _all_lifted(args)
     raws, target = [], None
     for a in args:
         if isinstance(a, Tensor):
@@ -197,12 +197,12 @@ def unwrap(args: Sequence[object], name: str, numbers: bool = False) -> tuple[li
     return raws, target
 
 
-def _lifted(args: Sequence[object]) -> list:
+def _all_lifted(args: Sequence[object]) -> list:
     """Returns the arguments with raw arrays in place of Tensors and Arrays, of the kind in force."""
-    kind, found = in_force(), []
+    found = []
     for a in args:
         raw = a._data._array if isinstance(a, Tensor) else a._array if isinstance(a, Array) else a
-        found.append(kind.lift(raw, a) if is_raw(raw) else a)
+        found.append(lifted(raw, a) if is_raw(raw) else a)
     return found
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..backends import dtypes
-from ..backends.device import CPU
+from ..backends.address import address_of
 from ..core.op import common_dtype
 from ..core.tensor import Tensor, raw_of
 from .memory_formats import contiguous_format, memory_format
@@ -137,8 +137,7 @@ def element_size(x: Tensor) -> int:
 
 def data_ptr(x: Tensor) -> int:
     """The address of the first element, on its device."""
-    raw = raw_of(x)
-    return raw.ctypes.data if x.device is CPU else raw.data.ptr
+    return address_of(raw_of(x))
 
 
 def is_contiguous(x: Tensor, memory_format: memory_format = contiguous_format) -> bool:

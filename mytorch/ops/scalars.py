@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ..backends.device import is_raw
 from ..backends.dtypes import finfo, is_floating_point
 from ..core.array import Array
 from ..core.op import NUMBERS, stands_for_number
@@ -25,7 +26,7 @@ def integer(x: object, name: str) -> int:
 
 def number(x: object, name: str) -> Number:
     """A Python number; of a 0-d tensor or a NumPy scalar, its value."""
-    if isinstance(x, (Tensor, Array, np.ndarray, np.generic)) and x.ndim == 0:
+    if (isinstance(x, (Tensor, Array, np.generic)) or is_raw(x)) and x.ndim == 0:
         return x.item()
     if not isinstance(x, NUMBERS):
         raise TypeError(f"{name}(): expected a number, got {type(x).__name__}")

@@ -182,7 +182,7 @@ def _histc(x, *, bins, low, high):
         low, high = low - 1, high + 1
     if not np.isfinite(high - low):
         raise RuntimeError(f"histc(): the range from {low} to {high} is not finite")
-    if not has_values(x):  # which elements are counted depends on their values, how many counts there are doesn't
+    if not has_values(x):  # how many counts there are doesn't depend on them
         return np.empty(bins, dtype, like=x), None
     x = x[(x >= low) & (x <= high)]
     position = np.minimum(((x - low) * (bins / (high - low))).astype(np.int64), bins - 1)

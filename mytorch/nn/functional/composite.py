@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 
 from ...backends.device import device_of
-from ...backends.door import forces, in_force
+from ...backends.door import forces, in_force, stand_in
 from ...backends.dtypes import is_floating_point, is_half
 from ...core.array import Array
 from ...core.grad_mode import _state
@@ -186,7 +186,7 @@ class Composite:
                 if isinstance(first, Tensor):
                     break
             target = device_of(raw_of(first))
-            kind = (in_force().stand_in(target) if forces else target).kernels
+            kind = (stand_in(target) if forces else target).kernels
             try:
                 kernel = self.kernels.get(kind) or self.kernel(kind, bool(fused))
                 result = kernel(*args)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ...backends.device import META, RawArray, is_meta, thread
-from ...backends.door import in_force
+from ...backends.door import forces, in_force
 from ...core.grad_mode import _state
 from ...core.tensor import Tensor
 from ..programs.nested import leaves
@@ -84,7 +84,7 @@ class Compiled:
         self.eager_calls = 0
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if thread.tracer is not None or _state.transforming:  # of another program, or `func`
+        if _state.transforming or (forces and thread.kinds):  # another program is captured, say
             if self._split is not None:
                 in_force().once("a compiled function that is split")
             return self._function(*args, **kwargs)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-
+from ....backends.address import address_of
 from ....backends.device import RawArray
 
 
@@ -18,7 +17,7 @@ class Pointer:
 
     def __init__(self, array: RawArray):
         self.array, self.dtype, self.shape = array, array.dtype, array.shape
-        self._address = array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr
+        self._address = address_of(array)
 
     def data_ptr(self) -> int:
         return self._address

@@ -123,6 +123,11 @@ def _products_of_grads(instructions: list[Instruction]) -> set[Instruction]:
     }  # fmt: skip
 
 
+def _saved(i: Instruction) -> Value | None:
+    """Returns what stands for what a kernel, or the kernel of this vjp, saves."""
+    return i.outputs[-1] if i.name == "kernel" else i.args[0] if i.name == "kernel.vjp" else None
+
+
 class _Refused(Exception):
     """Raised for a kernel that can't be taken apart.
 
@@ -173,7 +178,7 @@ class Lowering(Tracer):
         try:
             with self:
                 for i in instructions:
-                    saved = i.outputs[-1] if i.name == "kernel" else i.args[0] if i.name == "kernel.vjp" else None
+                    saved = _saved(i)
                     if saved in kernels:
                         _state.recording = saved in used
                         self._apart(i, saved)

@@ -382,6 +382,8 @@ def tracing(
     """Context in which this thread's calls are noted; its value is the tracer, see there."""
     if thread.tracer is not None:
         raise RuntimeError("a program is being captured already")
+    if thread.kinds:
+        raise RuntimeError(f"a program can't be captured while {thread.kinds[-1].name} is in force")
     tracer = Tracer(device, answer, numbers)
     tracer.reads_rates, tracer.picks = reads_rates, picks
     thread.tracer, _state.stream = tracer, tracer.origins
