@@ -47,7 +47,7 @@ class Generator:
     def __init__(self, device: DeviceLike = "cpu"):
         if is_users(sys._getframe(1)):
             in_force().once("a generator that it makes")
-        self.device = as_device(device)
+        self.device = as_device(device).base
         self.manual_seed(DEFAULT_SEED)
 
     def manual_seed(self, seed: int) -> Generator:
@@ -170,7 +170,7 @@ _seed = secrets.randbits(64)
 
 def default_generator(device: DeviceLike = "cpu") -> Generator:
     """Returns the default generator of a device."""
-    device = as_device(device)
+    device = as_device(device).base
     if device not in _default:
         _default[device] = Generator(device).manual_seed(_seed)
     return _default[device]

@@ -204,7 +204,8 @@ STREAM = "an operation is noted: the log, the profiler and the timeline are view
 ASKING = {
     "autograd/function.py": (1, STREAM), "core/engine.py": (1, STREAM), "core/op.py": (2, STREAM),
     "distributed/process_group.py": (1, STREAM), "nn/module.py": (1, STREAM), "ops/inplace.py": (2, STREAM),
-    "optim/optimizer.py": (1, STREAM), "profiler/profile.py": (1, STREAM), "utils/data/passes.py": (1, STREAM),
+    "optim/optimizer.py": (1, STREAM), "profiler/profile.py": (1, STREAM),
+    "utils/data/passes.py": (1, STREAM),
     "models/decoder.py": (1, "one call for a whole token, which notes nothing"),
     "compiler.py": (1, "PyTorch's is_compiling"),
     "nn/functional/composite.py": (1, "a demanded reference isn't that of a program"),

@@ -55,6 +55,12 @@ class device(str):  # noqa: N801 - PyTorch's name
         """The name, with the kind of arrays if that isn't the usual one: 'cpu', 'cpu (Counting)'."""
         return str(self) + (f" ({self.kind.name})" if self.kind is not None and self.kind.name else "")
 
+    @property
+    def base(self) -> device:
+        """The device on which the arrays lie that arrays of this one hold: itself for the usual kinds."""
+        inner = getattr(self.kind, "inner", None)
+        return self if inner is None else inner.base
+
     def __enter__(self) -> device:
         """Makes it the device of new tensors, in this thread, within the block."""
         default = as_device(self)  # before anything has changed: it may raise

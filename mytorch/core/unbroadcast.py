@@ -38,7 +38,8 @@ def match(grad: RawArray | LazyGrad, node: Node, consumer: Node, i: int) -> RawA
     if node.shape is None:
         return grad
     if type(grad) is LazyGrad:
-        if not node.parents and grad.shape == node.shape and grad.like.dtype == node.dtype:
+        fits = grad.shape == node.shape and grad.like.dtype == node.dtype
+        if not node.parents and fits and device_of(grad.like) is node.device:
             return grad
         grad = grad.array()
     if not (is_raw(grad) or isinstance(grad, np.generic)):
