@@ -18,8 +18,9 @@ WORDS = {  # of a layer, by its first entry
     "optim": "SGD, Adam, Muon, …, schedules; flat buffers", "serialization": "files, text, DataLoader",
     "stream": "log, profiler, programs", "stream/compiled": "compile",
     "distributed": "collectives, DDP, ZeRO, the launcher",
-    "models": "GPT-2, Llama, BERT", "accelerate": "precision, accumulation, checkpoints",
-    "amp": "autocast", "cli": "mytorchrun; conversations", "__init__": "the public names",
+    "models": "GPT-2, Llama, BERT", "accelerate": "accumulation, checkpoints",
+    "amp": "autocast, loss scale, float32 weights", "cli": "mytorchrun; conversations",
+    "__init__": "the public names",
 }  # fmt: skip
 CORE, DIFFERENTIATE = ("version", "backends", "core"), ("random", "autograd", "array_methods")
 ROW, TOP, CELL, MATRIX = 28, 92, 14, 510

@@ -15,14 +15,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ..amp.grad_scaler import GradScaler
+from ..amp.mixed_precision import MixedPrecisionOptimizer
 from ..backends.device import CPU, is_raw, move
 from ..core.array import Array
 from ..core.tensor import Tensor, raw_of
 from . import checkpoint, world
 from .checkpoint_parts import kind_of
-from .grad_scaler import GradScaler
 from .gradient_state import GradientState
-from .mixed_precision import MixedPrecisionOptimizer
 from .random_state import random_states, set_random_states
 from .stateful import StateDict, Stateful
 
