@@ -23,11 +23,16 @@ def name_of(path: pathlib.Path) -> str:
 @functools.cache
 def imported(path: pathlib.Path, runtime: bool = False) -> frozenset[str]:
     """Returns the files of the package that a file imports; see `names_in`."""
-    here = name_of(path)
-    found = {file_of(name) for name in names_in(here, path.read_text(), runtime)}
-    return frozenset(found - {None, here})
+    return frozenset({file_of(name) for name in names_of(path, runtime)} - {None, name_of(path)})
 
 
+@functools.cache
+def names_of(path: pathlib.Path, runtime: bool = False) -> list[str]:
+    """Returns the names that a file imports; see `names_in`."""
+    return list(names_in(name_of(path), path.read_text(), runtime))
+
+
+@functools.cache
 def file_of(name: str) -> str | None:
     """Returns the file of a module, or of the module that has this name; None outside of the package."""
     top, *parts = name.split(".")
@@ -52,14 +57,14 @@ def names_in(here: str, text: str, runtime: bool = False) -> Iterator[str]:
     """
     module = ".".join([PACKAGE.name, *here.split("/")])
     package, module = module.rpartition(".")[0], module.removesuffix(f".{ROOT}")
-    for node in _nodes(ast.parse(text), runtime):
+    for node in _nodes(_tree(text), runtime):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             base = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
             yield from (f"{base}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.Call):
-            function = ast.unparse(node.func).rpartition(".")[2]
+            function = getattr(node.func, "attr", getattr(node.func, "id", ""))
             if function in ("import_module", "__import__"):
                 name = _text(node.args[0], {"__name__": module, "__package__": package}, runtime)
                 yield importlib.util.resolve_name(name, package)
@@ -67,11 +72,17 @@ def names_in(here: str, text: str, runtime: bool = False) -> Iterator[str]:
                 yield from _names_in_tables(node.args[1:], module)
 
 
-def _nodes(node: ast.AST, runtime: bool) -> Iterator[ast.AST]:
-    yield node
-    is_skipped = runtime and isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-    for child in node.orelse if is_skipped else ast.iter_child_nodes(node):
-        yield from _nodes(child, runtime)
+@functools.cache
+def _tree(text: str) -> ast.Module:
+    return ast.parse(text)
+
+
+def _nodes(tree: ast.AST, runtime: bool) -> Iterator[ast.AST]:
+    todo = [tree]
+    for node in todo:
+        yield node
+        is_skipped = runtime and isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        todo += node.orelse if is_skipped else ast.iter_child_nodes(node)
 
 
 def _text(node: ast.expr, known: dict[str, str], whole: bool) -> str:
