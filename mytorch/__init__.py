@@ -88,9 +88,11 @@ globals().update({name: _out.accepts_out(globals()[name]) for name in _out.NAMES
 
 globals().update(_cast.typed("cpu"))
 
-nn.parallel.ABOVE.update(
-    DistributedDataParallel="distributed", SyncBatchNorm="distributed.sync_batch_norm"
-)
+_parallel = {"DistributedDataParallel": "distributed", "SyncBatchNorm": "distributed.sync_batch_norm"}
+_aliases.ABOVE.update({
+    "mytorch.autograd": {"profiler": None}, "mytorch.cuda": {"amp": None},
+    "mytorch.nn": _parallel, "mytorch.nn.parallel": _parallel,
+})  # fmt: skip
 
 _LATER = {
     "accelerate": None, "Accelerator": "accelerate", "accelerator": None, "amp": None, "autocast": "amp",

@@ -27,10 +27,13 @@ def alias(name: str, *sources: ModuleType) -> None:
 
 
 Table = Mapping[str, str | None]
+ABOVE: dict[str, Table] = {}  # by module: names in it that are defined in layers above it; `mytorch` fills it
 
 
 def lazily(names: dict[str, Any], *tables: Table) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Returns the `__getattr__` and the `__dir__` of a module that imports names at their first use.
+
+    Those of the tables, and those that lie above the module.
 
     Args:
         names: the module's `globals()`.
@@ -39,7 +42,7 @@ def lazily(names: dict[str, Any], *tables: Table) -> tuple[Callable[[str], Any],
     here = names["__name__"]
 
     def __getattr__(name: str) -> Any:
-        for table in tables:
+        for table in (*tables, ABOVE.get(here, {})):
             if name in table:
                 where = table[name]
                 module = importlib.import_module(f"mytorch.{where}" if where else f"{here}.{name}")
@@ -65,7 +68,7 @@ def _dir_of(names: dict[str, Any], *tables: Table) -> Callable[[], list[str]]:
     def __dir__() -> list[str]:
         public = names.get("__all__", ())
         own = [name for name, x in names.items() if name in public or _is_shown(name, x)]
-        return sorted({*own, *itertools.chain(*tables)})
+        return sorted({*own, *itertools.chain(*tables, ABOVE.get(names["__name__"], ()))})
 
     return __dir__
 

@@ -287,8 +287,8 @@ if ml_dtypes:
 # - Try: `init_scale=1.0` with the default growth, and `growth_interval=5`. After how many steps does it
 #   learn?
 #
-# The real ones: [`grad_scaler.py`](../mytorch/accelerate/grad_scaler.py),
-# [`mixed_precision.py`](../mytorch/accelerate/mixed_precision.py) with the masters,
-# [`amp.py`](../mytorch/amp.py) with PyTorch's `autocast`, and `bash train_gpt2.sh shakespeare
-# --mixed_precision` for a GPT. The method is that of [Micikevicius et al.,
-# 2018](https://arxiv.org/abs/1710.03740).
+# The real ones: [`loss_scale.py`](../mytorch/amp/loss_scale.py),
+# [`mixed_precision.py`](../mytorch/amp/mixed_precision.py) with the masters,
+# [`autocast_mode.py`](../mytorch/amp/autocast_mode.py) with PyTorch's
+# `autocast`, and `bash train_gpt2.sh shakespeare --mixed_precision` for a GPT. The method is that of
+# [Micikevicius et al., 2018](https://arxiv.org/abs/1710.03740).

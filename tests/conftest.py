@@ -26,7 +26,7 @@ from tests.strict_cupy.cublas import Cublas
 # `bash run_tests.sh -m "not slow"`.
 SLOW = (
     "benchmarks/", "campaigns/", "chat/", "database/", "device/", "distributed/", "nn/fused_ops/", "triton/",
-    "accelerate/test_checkpoint", "accelerate/test_damage", "accelerate/test_mixed_precision",
+    "accelerate/test_checkpoint", "accelerate/test_damage", "amp/test_mixed_precision",
     "accelerate/test_ranks", "accelerate/test_readme_loop", "accelerate/test_restart", "backends/test_gemm",
     "backends/test_threads", "cli/test_checks", "cli/test_commands", "cli/test_compile",
     "cli/test_estimate_memory", "cli/test_settings",

@@ -1,10 +1,11 @@
-"""Imports point one way: a module may use the layers above it in this list, never those below."""
+"""Imports point one way: a module may use the layers above it in this list, never those below; and no files
+import each other, in however many steps. Imports within functions and by names in strings count, too."""
 
-import ast
-import functools
-import pathlib
+import graphlib
 
-PACKAGE = pathlib.Path(__file__).parent.parent / "mytorch"
+import pytest
+
+from tests.imports import FILES, ROOT, file_of, imported, name_of, names_in, names_of
 
 # A file belongs to the longest entry that its path begins with.
 LAYERS = [
@@ -19,81 +20,102 @@ LAYERS = [
     ("nn/fused_ops", "nn"),
     ("func", "distributions", "jit", "hub", "foreach", "accelerator"),
     ("optim",),
+    ("amp", "cuda/amp"),
     ("serialization", "tokenizers", "utils"),
     ("stream", "profiler", "debug", "utils/flop_counter", "autograd/profiler"),
     ("stream/compiled", "compiler"),
     ("distributed", "multiprocessing"),
-    ("models",),
+    ("models", "utils/einops"),  # from here on files may be written as a user's program: `import mytorch`
     ("accelerate",),
-    ("amp", "cuda/amp"),
     ("cli", "chat"),
-    ("__init__",),
+    (ROOT,),
 ]
-FILES = sorted(PACKAGE.rglob("*.py"))
-
-
-@functools.cache
-def imports(path: pathlib.Path) -> list:
-    """The import statements of a file."""
-    return [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, (ast.Import, ast.ImportFrom))]
+# The circles that are left: files of a folder, and of a folder that they import.
+CIRCLES = [
+    ("backends/meta", "backends/meta"), ("backends/device", "backends/meta"),
+    ("stream/programs", "stream/programs"),
+]  # fmt: skip
 
 
 def layer(name: str) -> int:
     matches = [
-        (len(prefix), i)
-        for i, prefixes in enumerate(LAYERS)
-        for prefix in prefixes
-        if name == prefix or name.startswith(prefix + "/")
+        (len(prefix), i) for i, prefixes in enumerate(LAYERS) for prefix in prefixes if is_in(name, prefix)
     ]
     assert matches, f"{name} belongs to no layer: add it to LAYERS"
     return max(matches)[1]
 
 
-def imported(path: pathlib.Path):
-    """The modules of the package that a file imports from, as paths without .py.
-
-    Files written as a user's program (`import mytorch`, `from mytorch import Tensor, nn`) name the package:
-    of these names only modules count.
-    """
-    folder = path.relative_to(PACKAGE).parent.parts
-    for node in imports(path):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == PACKAGE.name:
-            base = tuple(node.module.split(".")[1:])
-            found = {resolve((*base, alias.name), base) for alias in node.names}
-            yield from found - {"__init__"}
-        elif isinstance(node, ast.ImportFrom) and node.level:
-            base = folder[: len(folder) - (node.level - 1)]
-            base = (*base, *(node.module.split(".") if node.module else ()))
-            for alias in node.names:
-                yield resolve((*base, alias.name), base)
+def is_in(name: str, folder: str) -> bool:
+    return f"{name}/".startswith(f"{folder}/")
 
 
-def resolve(full: tuple, base: tuple) -> str:
-    """`from .a import b` names the module a/b if there is one, else the module a."""
-    for parts in (full, base):
-        if parts and (PACKAGE.joinpath(*parts).with_suffix(".py")).exists():
-            return "/".join(parts)
-        if parts and PACKAGE.joinpath(*parts, "__init__.py").exists():
-            return "/".join((*parts, "__init__"))
-    return "__init__"
+def lowest(target: str) -> int:
+    """Returns the first layer whose files may import this one."""
+    return layer("models" if target == ROOT else target)
 
 
 def test_imports_point_one_way():
     wrong = []
     for path in FILES:
-        here = str(path.relative_to(PACKAGE).with_suffix(""))
+        here = name_of(path)
         for target in imported(path):
-            if layer(target.removesuffix("/__init__")) > layer(here):
+            if lowest(target) > layer(here):
                 wrong.append(f"{here} imports {target}, which lies below it")
     assert not wrong, "\n".join(wrong)
 
 
+def circle(left: list) -> list[str]:
+    """Returns files of which each imports the next one; the last is the first."""
+    graph = {
+        name_of(path): {
+            target
+            for target in imported(path, runtime=True)
+            if not any(is_in(name_of(path), one) and is_in(target, other) for one, other in left)
+        }
+        for path in FILES
+    }
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        return error.args[1][::-1]
+    return []
+
+
+def test_no_files_import_each_other():
+    found = circle(CIRCLES)
+    assert not found, " imports ".join(found)
+    done = [one for one in CIRCLES if not circle([other for other in CIRCLES if other != one])]
+    assert not done, f"no circles any more, take them from the list: {done}"
+
+
+IMPORTS = {  # in the file nn/parallel
+    "import mytorch.optim.adam": {"optim/adam"},
+    "def f():\n    from ..optim import adam, SGD": {"optim/adam", "optim/__init__"},
+    "from mytorch import Tensor, amp": {"__init__", "amp/__init__"},
+    "importlib.import_module('mytorch.distributed')": {"distributed/__init__"},
+    "import_module('..distributed', __package__)": {"distributed/__init__"},
+    "import_module(f'{__package__}.utils.{name}')": {"nn/utils/__init__"},
+    "__import__('mytorch.amp')": {"amp/__init__"},
+    "import_module(name), import_module('cupy')": set(),
+    "_lazily(globals(), {'utils': None, 'x': 'amp.precision'}, dict.fromkeys('ab', 'stream'))": {
+        "nn/parallel", "amp/precision", "stream/__init__",
+    },
+    "if TYPE_CHECKING:\n    from .module import Module": {"nn/module"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", IMPORTS)
+def test_imports_are_found(text):
+    found = {file_of(name) for name in names_in("nn/parallel", text)} - {None}
+    assert found == IMPORTS[text]
+
+
+def test_at_runtime_types_and_unknown_names_are_not_imported():
+    text = "if TYPE_CHECKING:\n    from .module import Module\nimport_module(f'{__package__}.utils.{name}')"
+    assert not {*names_in("nn/parallel", text, runtime=True)} - {""}
+
+
 def test_pytorch_is_never_imported():
-    wrong = []
-    for path in FILES:
-        for node in imports(path):
-            names = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""]
-            absolute = isinstance(node, ast.Import) or not node.level
-            if absolute and any(n.partition(".")[0] == "torch" for n in names):
-                wrong.append(f"{path.relative_to(PACKAGE)}:{node.lineno} imports torch")
-    assert not wrong, "\n".join(wrong)
+    names = [(path, name) for path in FILES for name in names_of(path)]
+    wrong = [f"{path} imports {name}" for path, name in names if name.partition(".")[0] == "torch"]
+    assert len(names) > 1000 and not wrong, "\n".join(wrong)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from canvas import AMBER, BLUE, GRAY, GREEN, LIGHT, LIGHT_GRAY, WHITE, Canvas
 
-from tests.test_layers import FILES, LAYERS, PACKAGE, imported, layer
+from tests.imports import FILES, imported, name_of
+from tests.test_layers import LAYERS, layer
 
 WORDS = {  # of a layer, by its first entry
     "version": "names of modules", "backends": "devices, dtypes, matrix products, threads",
@@ -18,8 +19,9 @@ WORDS = {  # of a layer, by its first entry
     "optim": "SGD, Adam, Muon, …, schedules; flat buffers", "serialization": "files, text, DataLoader",
     "stream": "log, profiler, programs", "stream/compiled": "compile",
     "distributed": "collectives, DDP, ZeRO, the launcher",
-    "models": "GPT-2, Llama, BERT", "accelerate": "precision, accumulation, checkpoints",
-    "amp": "autocast", "cli": "mytorchrun; conversations", "__init__": "the public names",
+    "models": "GPT-2, Llama, BERT", "accelerate": "accumulation, checkpoints",
+    "amp": "autocast, loss scale, float32 weights", "cli": "mytorchrun; conversations",
+    "__init__": "the public names",
 }  # fmt: skip
 CORE, DIFFERENTIATE = ("version", "backends", "core"), ("random", "autograd", "array_methods")
 ROW, TOP, CELL, MATRIX = 28, 92, 14, 510
@@ -50,8 +52,7 @@ def _draw_imports(canvas: Canvas, count: int) -> None:
     """Draws a row for each layer and a column for each that it may import; a dot where it does."""
     found = set()
     for path in FILES:
-        here = layer(str(path.relative_to(PACKAGE).with_suffix("")))
-        found |= {(here, layer(target.removesuffix("/__init__"))) for target in imported(path)}
+        found |= {(layer(name_of(path)), layer(target)) for target in imported(path)}
     for i in range(count):
         for j in range(i, count):  # the layers below
             x, y = MATRIX + CELL * j + 8, TOP + ROW * i + 11

@@ -1,14 +1,14 @@
 """Training on one device or many, in single or half precision, with the same script."""
 
+from ..amp.grad_scaler import GradScaler
+from ..amp.mixed_precision import MixedPrecisionOptimizer
+from ..amp.precision import half_parameters
 from .accelerator import Accelerator
 from .checkpoint import CheckpointError
-from .grad_scaler import GradScaler
 from .launchers import debug_launcher, notebook_launcher
 from .loader import skip_first_batches
 from .memory import find_executable_batch_size, release_memory
-from .mixed_precision import MixedPrecisionOptimizer
 from .operations import broadcast, gather, gather_object, pad_across_processes, reduce
-from .precision import half_parameters
 from .random_state import set_seed
 from .tracking import JsonlTracker, Tracker
 

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .. import distributed as dist
+from ..amp.mixed_precision import MixedPrecisionOptimizer
+from ..amp.precision import cast_around, half_dtype, half_parameters, read_precision
 from ..backends.device import as_device, device, is_available
 from ..core.array import Array
 from ..core.tensor import RemovableHandle, Tensor
@@ -22,9 +24,7 @@ from .gradients import Gradients, check_steps
 from .joining import Joining
 from .loader import PreparedLoader, SkippedLoader, skip_first_batches
 from .memory import clear
-from .mixed_precision import MixedPrecisionOptimizer
 from .optimizer import AcceleratedOptimizer
-from .precision import cast_around, half_dtype, half_parameters, read_precision
 from .processes import Processes
 from .saving import Saving
 from .scheduler import AcceleratedScheduler

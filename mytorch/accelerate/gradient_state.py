@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
 from .. import distributed as dist
 from . import world
 
-if TYPE_CHECKING:
-    from .loader import PreparedLoader
+
+class Loader(Protocol):
+    """What a GradientState asks a loader that is being iterated; see `PreparedLoader`."""
+
+    end_of_dataloader: bool
+    num_yielded: int
+    even_batches: bool
+
+    @property
+    def duplicates(self) -> int: ...
 
 
 class GradientState:
@@ -39,7 +47,7 @@ class GradientState:
         self.sync_gradients, self.is_joining, self.in_context = True, False, False
         self.is_held = False
         self._counted: tuple | None = None  # the batch that `backward` counted last
-        self.loaders: list[PreparedLoader] = []
+        self.loaders: list[Loader] = []
         self._reference: float | None = None  # the first n of process 0: a unit, which cancels out
         self._weights: list[float] = []  # n_i / reference of this window
         self._is_weighted = False

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..amp.mixed_precision import MixedPrecisionOptimizer
 from ..backends.door import in_force
 from ..core.tensor import Tensor, raw_of
 from ..distributed.ddp import DistributedDataParallel
@@ -15,7 +16,6 @@ from ..nn.module import Module
 from ..nn.utils import clip_grad
 from . import world
 from .gradient_state import GradientState
-from .mixed_precision import MixedPrecisionOptimizer
 from .optimizer import AcceleratedOptimizer
 from .shared_grad_scaler import SharedScaler
 

@@ -7,13 +7,13 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from .. import distributed as dist
+from ..amp.mixed_precision import MixedPrecisionOptimizer
 from ..core.tensor import Tensor
 from ..distributed.ddp import DistributedDataParallel
 from ..distributed.join import Join, Joinable, JoinHook
 from ..nn.module import Module
 from . import world
 from .gradient_state import GradientState
-from .mixed_precision import MixedPrecisionOptimizer
 from .optimizer import AcceleratedOptimizer
 from .saving import copied
 from .scheduler import AcceleratedScheduler

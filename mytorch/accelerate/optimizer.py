@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from ..amp.mixed_precision import MixedPrecisionOptimizer
 from ..backends.device import RawArray, device_of, on
 from ..core.tensor import Tensor
 from ..nn.fused_ops import norm
 from ..nn.utils import clip_grad
 from ..optim.optimizer import Optimizer
 from .gradient_state import GradientState
-from .mixed_precision import MixedPrecisionOptimizer
 from .shared_grad_scaler import SharedScaler
 from .stateful import StateDict
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from .. import distributed as dist
 from ..core.tensor import Tensor
 from ..distributed.processes import is_ignored
 from . import operations, world
@@ -99,7 +100,8 @@ class Processes:
         count = self._triggers
         flag = np.array([float(count > self._seen_triggers)], np.float32)
         self._seen_triggers = count
-        world.all_reduce_max(flag)
+        if world.world_size() > 1:
+            dist.all_reduce(flag, op=dist.ReduceOp.MAX)
         return bool(flag[0])
 
     @contextmanager

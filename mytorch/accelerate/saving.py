@@ -13,15 +13,15 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any, TypeVar
 
+from ..amp.grad_scaler import GradScaler
+from ..amp.mixed_precision import MixedPrecisionOptimizer
 from ..backends.address import address_of
 from ..backends.device import CPU, device_of, is_raw, move
 from ..core.array import Array
 from ..core.tensor import Tensor, raw_of
 from . import checkpoint, world
 from .checkpoint_parts import kind_of
-from .grad_scaler import GradScaler
 from .gradient_state import GradientState
-from .mixed_precision import MixedPrecisionOptimizer
 from .random_state import random_states, set_random_states
 from .stateful import StateDict, Stateful
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..amp.grad_scaler import STEPPED, UNSCALED, AnyOptimizer, GradScaler, Losses
 from ..backends.device import RawArray
 from ..core.tensor import Tensor
 from . import world
-from .grad_scaler import STEPPED, UNSCALED, AnyOptimizer, GradScaler, Losses
 from .stateful import StateDict
 
 

@@ -6,11 +6,11 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from ..amp.mixed_precision import MixedPrecisionOptimizer
 from ..core.tensor import Tensor
 from ..nn.module import Module
 from ..serialization import save
 from . import world
-from .mixed_precision import MixedPrecisionOptimizer
 from .optimizer import AcceleratedOptimizer
 
 

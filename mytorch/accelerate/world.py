@@ -7,8 +7,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import distributed as dist
-from ..backends.device import RawArray
-from ..core.tensor import from_raw
 from ..distributed.environment import seconds, started_size
 
 if TYPE_CHECKING:
@@ -80,12 +78,6 @@ def leave() -> None:
 def barrier() -> None:
     if dist.is_initialized():
         dist.barrier()
-
-
-def all_reduce_max(raw: RawArray, group: ProcessGroup | None = None) -> None:
-    """Sets an array to its maximum over all processes, in place."""
-    if world_size(group) > 1:
-        dist.all_reduce(from_raw(raw), op=dist.ReduceOp.MAX, group=group)
 
 
 def all_gather_object(obj: T) -> list[T]:

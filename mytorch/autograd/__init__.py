@@ -17,5 +17,4 @@ __all__ = [
 ]  # fmt: skip
 
 
-# It is made of what is built on this package.
-__getattr__, __dir__ = _lazily(globals(), {"profiler": None})
+__getattr__, __dir__ = _lazily(globals())  # `profiler` lies above

@@ -7,11 +7,14 @@ import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from types import FrameType, ModuleType
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from .door import NO_CONTEXT, Kind, RawArray, in_force, stand_in, thread
+
+if TYPE_CHECKING:
+    from .gpu_errors import Note
 
 DeviceLike: TypeAlias = str | int | None  # what `as_device` reads; None for the CPU
 
@@ -273,13 +276,13 @@ def meta() -> ModuleType:
     return importlib.import_module(f"{__package__}.meta")
 
 
-error_note: np.ndarray | None = None  # where GPUs note errors, see `gpu_errors`
+error_note: Note | None = None  # where GPUs note errors, once `gpu_errors` has made it
 
 
 def waited() -> None:
     """Raises the error, if any, that a GPU has noted; for those who have just waited for it."""
-    if error_note is not None and error_note[0]:
-        importlib.import_module(f"{__package__}.gpu_errors").raise_noted()
+    if error_note is not None and error_note.numbers[0]:
+        error_note.raise_noted()
 
 
 def on(target: device) -> AbstractContextManager:

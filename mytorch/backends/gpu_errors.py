@@ -32,12 +32,12 @@ _errors: dict[tuple[type[Exception], str], int] = {}
 _lock = threading.Lock()
 
 
-class _Note:
+class Note:
     """The memory, three numbers (an error or 0, the element, whether it is taken), and the kernel."""
 
     def __init__(self):
         self._memory = cupy().cuda.alloc_pinned_memory(24)
-        devices.error_note = self.numbers = np.frombuffer(self._memory, np.int64, 3)
+        self.numbers = np.frombuffer(self._memory, np.int64, 3)
         self.numbers[...] = 0
         self.kernel = cupy().ElementwiseKernel(
             "T x, int64 low, int64 high, bool has_ignored, int64 ignored, int64 error", "raw int64 word",
@@ -50,15 +50,20 @@ class _Note:
         memory = cupy().cuda.UnownedMemory(self._memory.ptr, 24, self._memory, index)
         return cupy().ndarray(3, np.int64, cupy().cuda.MemoryPointer(memory, 0))
 
+    def raise_noted(self) -> None:
+        """Raises the error that is noted, which then is no longer."""
+        number, bad = int(self.numbers[0]), int(self.numbers[1])
+        self.numbers[...] = 0
+        error, text = list(_errors)[number - 1]
+        raise error(text.replace("{bad}", str(bad)) + ". A GPU found it, after the call had returned")
 
-_made: list[_Note] = []  # one, when the first index is checked
 
-
-def _note() -> _Note:
+def _note() -> Note:
+    """Returns the note, which the first check of an index makes."""
     with _lock:
-        if not _made:
-            _made.append(_Note())
-    return _made[0]
+        if devices.error_note is None:
+            devices.error_note = Note()
+        return devices.error_note
 
 
 def _number_of(error: tuple[type[Exception], str]) -> int:
@@ -74,7 +79,7 @@ def check_range(
         raise error(text.replace("{bad}", "of any value"))
     if x.size:
         number = _errors.get((error, text)) or _number_of((error, text))
-        target, note = device_of(x), _made[0] if _made else _note()
+        target, note = device_of(x), devices.error_note or _note()
         with on(target):
             word = note.on_gpu(target.index)
             note.kernel(x, low, high, ignored is not None, ignored or 0, number, word)
@@ -106,12 +111,3 @@ def setitem(x: RawArray, key: Any, value: Any) -> None:
     """Sets x[key] of an array on a GPU, with a check of the index."""
     check_key(x, key, "setitem")
     x[key] = value
-
-
-def raise_noted() -> None:
-    """Raises the error that is noted, which then is no longer."""
-    numbers = devices.error_note
-    number, bad = int(numbers[0]), int(numbers[1])
-    numbers[...] = 0
-    error, text = list(_errors)[number - 1]
-    raise error(text.replace("{bad}", str(bad)) + ". A GPU found it, after the call had returned")

@@ -20,7 +20,7 @@ import mytorch
 from mytorch import distributed as dist
 from mytorch import nn, optim
 from mytorch.accelerate import Accelerator, set_seed
-from mytorch.accelerate.precision import HALVES, half_dtype
+from mytorch.amp.precision import HALVES, half_dtype
 from mytorch.backends.device import cuda_device, is_available
 from mytorch.distributed.ddp import DistributedDataParallel
 from mytorch.utils.data import DataLoader, TensorDataset

@@ -6,7 +6,6 @@ import functools
 from typing import Any
 
 from .. import amp
-from ..accelerate.grad_scaler import GradScaler as _GradScaler
 from ..backends.dtypes import DTypeLike
 
 __all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd"]
@@ -19,7 +18,7 @@ class autocast(amp.autocast):  # noqa: N801 - PyTorch's name
         super().__init__("cuda", dtype, enabled, cache_enabled)
 
 
-class GradScaler(_GradScaler):
+class GradScaler(amp.GradScaler):
     """`amp.GradScaler("cuda", …)`."""
 
     def __init__(self, *args: Any, **kwargs: Any):

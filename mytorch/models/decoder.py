@@ -26,15 +26,19 @@ _Weight = tuple[np.ndarray | None, ...]  # weight, None, None, bias; or codes, s
 
 
 def decode(
-    blocks: nn.ModuleList, x: Tensor, angles: tuple[Tensor, Tensor], cache: KVCache
+    blocks: nn.ModuleList, x: Tensor, angles: tuple[Tensor, Tensor], cache: KVCache, kind: type[nn.Module]
 ) -> Tensor | None:
     """Returns the result of all blocks for a new token, and stores its keys and values in the cache; None if
-    the kernel isn't for this token, cache or one of the blocks."""
+    the kernel isn't for this token, cache or one of the blocks.
+
+    Args:
+        kind: the class of the blocks that the kernel is for, `LlamaBlock`.
+    """
     kernels = _kernels(x, cache)
     if kernels is None:
         return None
     if cache.plan is None or not cache.plan.is_valid():
-        cache.plan = _Plan(blocks, cache, kernels)
+        cache.plan = _Plan(blocks, cache, kernels, kind)
     plan = cache.plan
     if plan.arguments is None:
         return None
@@ -67,7 +71,7 @@ class _Plan:
         caches: the addresses of the caches, and their strides.
     """
 
-    def __init__(self, blocks: nn.ModuleList, cache: KVCache, kernels: ModuleType):
+    def __init__(self, blocks: nn.ModuleList, cache: KVCache, kernels: ModuleType, kind: type[nn.Module]):
         self._modules = list(blocks.modules())
         self._entries = [
             (entries, name, entry, entry._data._array if isinstance(entry, Tensor) else None)
@@ -79,7 +83,8 @@ class _Plan:
         self._numbers = [(a, name, a[name]) for a in attributes for name in _NUMBERS if name in a]
         caches = [[raw_of(cached) for cached in layer] for layer in cache.layers]
         self.caches = _addresses(caches), caches[0][0].strides[1:3]
-        self.arguments = _arguments(list(blocks), caches, kernels) if self.is_valid() else None
+        is_known = self.is_valid() and all([type(block) is kind for block in blocks])
+        self.arguments = _arguments(list(blocks), caches, kernels) if is_known else None
 
     def is_valid(self) -> bool:
         """Returns whether the blocks have the same layers, arrays and numbers as before, and no hooks."""
@@ -94,10 +99,6 @@ class _Plan:
 
 def _arguments(blocks: list[nn.Module], caches: list[list[np.ndarray]], kernels: ModuleType) -> tuple | None:
     """Returns epsilon, the addresses of norms and weights, the sizes, and the scale of the scores."""
-    from .llama import LlamaBlock  # which imports this file
-
-    if any([type(block) is not LlamaBlock for block in blocks]):
-        return None
     norms, weights = [_norms(block) for block in blocks], [_weights(block) for block in blocks]
     if None in norms or None in weights:
         return None

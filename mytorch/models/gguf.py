@@ -14,7 +14,7 @@ import math
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,8 +30,10 @@ from mytorch.utils.reading import check_regular
 
 from .config import is_number
 from .hugging_face import fill
-from .llama import Llama
 from .llama_config import LlamaConfig
+
+if TYPE_CHECKING:
+    from .llama import Llama
 
 TYPES = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q6_K")
 NAMES = {  # of a block's tensors, and of the others
@@ -293,11 +295,13 @@ def _replace(model: Llama, name: str, module: nn.Module) -> None:
 
 
 def load(
-    path: str | os.PathLike, dtype: DTypeLike = "float32", device: DeviceLike = None, quantized: bool = False
-) -> Llama:
+    kind: type[Llama], path: str | os.PathLike, dtype: DTypeLike = "float32", device: DeviceLike = None,
+    quantized: bool = False,
+) -> Llama:  # fmt: skip
     """Returns the model in a GGUF file, in evaluation mode.
 
     Args:
+        kind: the class of the model.
         quantized: keep quantised weights as `nn.QuantizedLinear`: those of Q4_K and Q6_K as Q8_0, the others
             as they are. Otherwise all weights are dequantised.
 
@@ -309,7 +313,7 @@ def load(
     file = GGUFFile(path)
     config = config_of(file)
     with nn.init.skipped():
-        model = Llama(config)
+        model = kind(config)
     try:
         kept = keep_blocks(model, file) if quantized else set()
         model.to(dtype=dtype, device=device)

@@ -29,6 +29,7 @@ from mytorch.backends.dtypes import DTypeLike
 from mytorch.nn import functional as F
 from mytorch.utils.checkpoint import checkpoint
 
+from . import gguf
 from .cache import KVCache
 from .decoder import decode
 from .language_model import LanguageModel
@@ -115,7 +116,7 @@ class Llama(LanguageModel):
         x = self.model.embed_tokens(idx)  # (B, T, C)
         angles = self.rotary.angles(positions, x.device, x.dtype)
         saving = self.gradient_checkpointing and self.training and cache is None
-        decoded = None if cache is None else decode(self.model.layers, x, angles, cache)
+        decoded = None if cache is None else decode(self.model.layers, x, angles, cache, LlamaBlock)
         if decoded is not None:
             x = decoded
         else:
@@ -139,9 +140,7 @@ class Llama(LanguageModel):
             quantized: keep the quantised weights of a GGUF file as they are: `nn.QuantizedLinear`.
         """
         if Path(path_or_name).suffix == ".gguf":
-            from .gguf import load  # a Llama is made there
-
-            return load(path_or_name, dtype, device, quantized)
+            return gguf.load(cls, path_or_name, dtype, device, quantized)
         if quantized:
             raise ValueError(f"{path_or_name}: no GGUF file, so not quantised; see mytorch.quantize")
         return super().from_pretrained(path_or_name, dtype, device, revision)

@@ -23,4 +23,4 @@ __all__ = [
 
 
 # What few programs need, and what lies above.
-__getattr__, __dir__ = _lazily(globals(), {"attention": None, "modules": None}, parallel.ABOVE)
+__getattr__, __dir__ = _lazily(globals(), {"attention": None, "modules": None})

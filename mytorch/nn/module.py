@@ -461,14 +461,22 @@ def _hint(value: object) -> str:
         return f"{value.__name__} is a class, not a module; the parentheses are missing: {_made_by(value)}"
     if isinstance(value, type) or not callable(value):
         return ""
-    from . import layers
-
     name = getattr(value, "__name__", type(value).__name__)
-    by_name = {each.lower(): each for each in layers.__all__}
+    layers = {cls.__name__.lower(): cls for cls in _subclasses(Module) if _is_layer(cls)}
     short = name.replace("_", "")
-    found = by_name.get(short) or by_name.get(f"{short}loss")
-    instead = f"write {_made_by(getattr(layers, found))}" if found else "call it in a module's forward()"
+    found = layers.get(short) or layers.get(f"{short}loss")
+    instead = f"write {_made_by(found)}" if found else "call it in a module's forward()"
     return f"{name} is a function, not a module; {instead}"
+
+
+def _subclasses(cls: type) -> Iterator[type]:
+    for subclass in cls.__subclasses__():
+        yield subclass
+        yield from _subclasses(subclass)
+
+
+def _is_layer(cls: type) -> bool:
+    return cls.__module__.startswith(f"{__package__}.layers.")
 
 
 def _made_by(cls: type[Module]) -> str:

@@ -45,9 +45,7 @@ class DataParallel(Module):
         return self.module(*inputs, **kwargs)
 
 
-ABOVE: dict[str, str] = {}  # PyTorch's names in `nn` that need several processes, by module; from `mytorch`
-
-__getattr__, __dir__ = _lazily(globals(), ABOVE)
+__getattr__, __dir__ = _lazily(globals())  # what needs several processes lies above
 __path__: list[str] = []  # a package
 distributed = data_parallel = sys.modules[__name__]  # PyTorch's modules, each with one of the two
 for _name in ("distributed", "data_parallel"):

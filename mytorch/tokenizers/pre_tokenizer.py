@@ -22,6 +22,7 @@ PATTERNS = {
     "default": (r"[\p{P}\$\+<=>\^~\|]+", GPT2_PATTERN, r"\p{N}+", "[0-9][0-9][0-9]"),
 }
 
+SPACE = "▁"  # U+2581, how tokens of SentencePiece spell a space
 WHITE_SPACE = (  # the code points with Unicode's property White_Space; str.isspace has four more
     "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029"
     "\u202f\u205f\u3000"

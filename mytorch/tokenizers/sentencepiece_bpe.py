@@ -13,9 +13,9 @@ import numpy as np
 
 from .added_tokens import AddedToken
 from .merges import MergeTable, merge
+from .pre_tokenizer import SPACE
 from .subword import SubwordTokenizer
 
-SPACE = "▁"  # U+2581, how tokens spell a space
 BYTE = re.compile("<0x([0-9A-F]{2})>")
 # Where a space is put before the text, so that a first word has the same token as later ones.
 PREFIXES = ("every", "missing", "start", "never")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from ..utils.atomic import atomic_write
 from .added_tokens import AddedToken, AddedTokens
 from .char import check_ids
+from .tokenizer_json_writer import tokenizer_json
 
 BOS_TOKENS = ("<s>", "<|begin_of_text|>", "<bos>", "[CLS]")  # by name, if a file says nothing of them
 EOS_TOKENS = ("<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>", "[SEP]")
@@ -34,6 +35,8 @@ class SubwordTokenizer(ABC):
     """
 
     type: str
+    # Returns the tokenizer of a `tokenizer.json`; tokenizer_json.py, which knows the subclasses, sets it.
+    _read: Callable[[str | Path], SubwordTokenizer]
 
     def __init__(
         self,
@@ -171,8 +174,6 @@ class SubwordTokenizer(ABC):
 
     def to_json(self) -> dict[str, object]:
         """Returns the content of a `tokenizer.json`."""
-        from .tokenizer_json_writer import tokenizer_json  # it imports the subclasses
-
         return tokenizer_json(self)
 
     def save(self, path: str | Path) -> None:
@@ -188,9 +189,7 @@ class SubwordTokenizer(ABC):
     @classmethod
     def load(cls, path: str | Path) -> SubwordTokenizer:
         """Loads a `tokenizer.json`; raises ValueError if it is damaged or of another kind of tokenizer."""
-        from .tokenizer_json import from_tokenizer_json  # it imports the subclasses
-
-        tokenizer = from_tokenizer_json(path)
+        tokenizer = cls._read(path)
         if not isinstance(tokenizer, cls):
             raise ValueError(f"{path} is a tokenizer of type {tokenizer.type!r}, not {cls.type!r}")
         return tokenizer

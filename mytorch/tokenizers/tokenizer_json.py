@@ -14,8 +14,8 @@ from ..utils.reading import is_count, read_json
 from .added_tokens import AddedToken
 from .bpe import NORMAL_FORMS, BPETokenizer
 from .merges import merge_table
-from .pre_tokenizer import GPT2_PATTERN
-from .sentencepiece_bpe import SPACE, SentencePieceBPE
+from .pre_tokenizer import GPT2_PATTERN, SPACE
+from .sentencepiece_bpe import SentencePieceBPE
 from .subword import SubwordTokenizer
 from .wordpiece import WordPieceTokenizer
 
@@ -46,6 +46,9 @@ def from_tokenizer_json(path: str | Path) -> SubwordTokenizer:
         return _build(content, given | _ends(config, given["added_tokens"]))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
+
+
+SubwordTokenizer._read = staticmethod(from_tokenizer_json)
 
 
 def _build(content: Json, given: Json) -> SubwordTokenizer:

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .bpe import BPETokenizer
-from .sentencepiece_bpe import SPACE, SentencePieceBPE
-from .subword import SubwordTokenizer
-from .wordpiece import WordPieceTokenizer
+from .pre_tokenizer import SPACE
+
+if TYPE_CHECKING:
+    from .bpe import BPETokenizer
+    from .sentencepiece_bpe import SentencePieceBPE
+    from .subword import SubwordTokenizer
+    from .wordpiece import WordPieceTokenizer
 
 Json = dict[str, Any]
 
 
 def tokenizer_json(tokenizer: SubwordTokenizer) -> Json:
     """Returns the file's content."""
-    for kind, write in (
-        (BPETokenizer, _byte_level),
-        (SentencePieceBPE, _sentencepiece),
-        (WordPieceTokenizer, _word_piece),
-    ):
-        if isinstance(tokenizer, kind):
-            return write(tokenizer)
-    raise TypeError(f"a {type(tokenizer).__name__} can't be saved as tokenizer.json")
+    writers: dict[str, Callable[..., Json]] = {
+        "bpe": _byte_level, "sentencepiece": _sentencepiece, "wordpiece": _word_piece,
+    }  # fmt: skip
+    if getattr(tokenizer, "type", None) not in writers:
+        raise TypeError(f"a {type(tokenizer).__name__} can't be saved as tokenizer.json")
+    return writers[tokenizer.type](tokenizer)
 
 
 def _byte_level(tokenizer: BPETokenizer) -> Json:

@@ -7,7 +7,8 @@ from ml_dtypes import bfloat16
 import mytorch
 from mytorch import nn, optim
 from mytorch.accelerate import Accelerator
-from mytorch.accelerate.grad_scaler import LOOK_EVERY, MAX_STUCK, GradScaler
+from mytorch.amp import GradScaler
+from mytorch.amp.loss_scale import LOOK_EVERY, MAX_STUCK
 
 INF = float("inf")
 

@@ -14,8 +14,8 @@ import pytest
 import mytorch
 from mytorch import optim
 from mytorch.accelerate import call_function, launchers, notebook_launcher
-from mytorch.accelerate.grad_scaler import MAX_STUCK
 from mytorch.accelerate.shard import ShardedBatchSampler, distribute
+from mytorch.amp.loss_scale import MAX_STUCK
 from mytorch.utils.data import BatchSampler, SequentialSampler
 from mytorch.utils.start import FILE
 from tests.accelerate import ranks_program as program

@@ -7,7 +7,8 @@ import numpy as np
 import mytorch
 import mytorch.distributed as dist
 from mytorch import nn, optim
-from mytorch.accelerate import GradScaler, MixedPrecisionOptimizer, half_parameters
+from mytorch.accelerate import MixedPrecisionOptimizer, half_parameters
+from mytorch.amp import GradScaler
 from mytorch.distributed.comm_hooks import allreduce_hook, fp16_compress_hook
 from mytorch.distributed.ddp import DistributedDataParallel
 from tests.distributed.ddp_refused import REFUSED

@@ -1,21 +1,11 @@
-"""
-GradScaler: the loss scale, which keeps float16 gradients from underflow and overflow.
+"""GradScaler: scales losses, unscales gradients, and skips the steps whose gradients aren't finite.
 
-The largest float16 is 65504, the smallest above 0 is 6e-8; many gradients are smaller. So the loss is
-multiplied by a scale S before `backward()`, which multiplies every gradient by S; the gradients are divided
-by S in float32 before they are used. S is adapted: an inf or NaN halves it, and the step is skipped.
-
-    S <- S * backoff_factor    if a gradient is inf or NaN
-    S <- S * growth_factor     after growth_interval steps in a row without one
-
-Source: Micikevicius et al., "Mixed Precision Training", 2018, https://arxiv.org/abs/1710.03740, section 3.2
+How the scale changes is in `loss_scale.py`.
 """
 
 from __future__ import annotations
 
-import math
-import warnings
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -26,19 +16,13 @@ from ..core.tensor import Tensor, from_raw
 from ..nn.fused_ops.cast import unscale_and_check
 from ..nn.utils.clip_grad import grad_vectors
 from ..optim.optimizer import Optimizer
-from ..optim.options import check_kind
-from . import world
-from .stateful import StateDict
+from .loss_scale import REASON, LossScale
 
 if TYPE_CHECKING:
-    from ..distributed import ProcessGroup
     from .mixed_precision import MixedPrecisionOptimizer
 
 AnyOptimizer: TypeAlias = "Optimizer | MixedPrecisionOptimizer"
 Losses = TypeVar("Losses")  # a Tensor, or nested lists and tuples of Tensors
-
-MAX_STUCK = 20  # steps skipped in a row at the smallest scale, after which `update` raises
-LOOK_EVERY = 100  # updates between two checks on a GPU, each of which synchronizes
 
 READY, UNSCALED, STEPPED = "ready", "unscaled", "stepped"
 
@@ -69,6 +53,9 @@ class GradScaler:
         ValueError: an argument is out of range.
     """
 
+    # Of a flag and a group: one process has nothing to reduce; `distributed/found_inf.py` sets another one.
+    reduce_found_inf: Callable[[RawArray, object], None] = staticmethod(lambda flag, group: None)
+
     def __init__(
         self,
         device: str | device | None = None,
@@ -80,26 +67,12 @@ class GradScaler:
         *,
         min_scale: float = 1.0,
         max_scale: float = 2.0**24,
-        group: ProcessGroup | None = None,
+        group: object = None,
     ):
-        if not growth_factor > 1:
-            raise ValueError(f"growth_factor must be above 1, got {growth_factor}")
-        if not 0 < backoff_factor < 1:
-            raise ValueError(f"backoff_factor must be between 0 and 1, got {backoff_factor}")
-        if growth_interval < 1:
-            raise ValueError(f"growth_interval must be at least 1, got {growth_interval}")
-        if not 0 < min_scale <= init_scale <= max_scale < math.inf:
-            raise ValueError(
-                "expected 0 < min_scale <= init_scale <= max_scale, "
-                f"got {min_scale}, {init_scale}, {max_scale}"
-            )
-        self._growth_factor, self._backoff_factor = float(growth_factor), float(backoff_factor)
-        self._growth_interval, self._enabled, self._group = growth_interval, enabled, group
-        self.min_scale, self.max_scale = float(min_scale), float(max_scale)
-        self._scale: RawArray = np.full(1, init_scale, np.float32)
-        self._good_steps: RawArray = np.zeros(1, np.int64)  # finite steps in a row
-        self._stuck: RawArray = np.zeros(1, np.int64)  # steps skipped in a row at the smallest scale
-        self._updates = 0
+        self.loss_scale = LossScale(
+            init_scale, growth_factor, backoff_factor, growth_interval, min_scale, max_scale
+        )
+        self._enabled, self._group = enabled, group
         self._stages: dict[int, str] = {}
         self._found: dict[int, dict[device, RawArray]] = {}  # by optimizer and device: one float32, 1 for inf
 
@@ -109,7 +82,7 @@ class GradScaler:
             return outputs
         in_force().once("the scale of a GradScaler, which changes: compile the model")
         if isinstance(outputs, Tensor):
-            return outputs * from_raw(self._scale_on(outputs.device).reshape(()))
+            return outputs * from_raw(self.loss_scale.raw_on(outputs.device).reshape(()))
         if isinstance(outputs, (list, tuple)):
             return type(outputs)(self.scale(output) for output in outputs)
         raise TypeError(f"scale(): expected a Tensor or a list of Tensors, got {type(outputs).__name__}")
@@ -135,19 +108,19 @@ class GradScaler:
         found = self._found[id(optimizer)] = {}
         if hasattr(optimizer, "collect_grads"):  # it divides in float32, with the update
             optimizer.collect_grads(self._found_on(found, optimizer.device))
-            optimizer.grad_scale = from_raw(self._scale_on(optimizer.device).reshape(()))
+            optimizer.grad_scale = from_raw(self.loss_scale.raw_on(optimizer.device).reshape(()))
         else:
             for raw in grads_of(optimizer):
                 target = device_of(raw)
                 with on(target):
-                    inverse = np.divide(1, self._scale_on(target), dtype=np.float32)
+                    inverse = np.divide(1, self.loss_scale.raw_on(target), dtype=np.float32)
                     _unscale(raw, inverse, self._found_on(found, target))
         for flag in found.values():
             self._reduce(flag)
 
     def _reduce(self, flag: RawArray) -> None:
-        """Sets the flag on all processes if it is set on one."""
-        world.all_reduce_max(flag, self._group)
+        """Sets the flag on all processes if it is set on one; nothing is to be done in a single process."""
+        GradScaler.reduce_found_inf(flag, self._group)
 
     def step(self, optimizer: AnyOptimizer, *args: Any, **kwargs: Any) -> Any:
         """Calls `optimizer.step(*args, **kwargs)` with unscaled gradients, unless one is inf or NaN.
@@ -193,53 +166,18 @@ class GradScaler:
             return
         in_force().once("updates of a GradScaler: compile the model")
         if new_scale is not None:
-            self._set_scale(float(new_scale))
+            self.loss_scale.set(float(new_scale))
         else:
             flags = [flag for found in self._found.values() for flag in found.values()]
             if not flags:
                 raise RuntimeError("update(): no inf checks were recorded prior to update")
-            self._update_scale(self._any(dict(enumerate(flags))))
+            self.loss_scale.update(self._any(dict(enumerate(flags))))
         self._stages.clear()
         self._found.clear()
-        self._check_stuck()
-
-    def _update_scale(self, found_inf: RawArray) -> None:
-        target = device_of(found_inf)
-        scale = self._scale_on(target)
-        self._warn_at_min_scale(found_inf, scale)
-        with on(target):
-            bad = found_inf != 0
-            is_stuck = bad & (scale <= self.min_scale)
-            self._stuck = np.where(is_stuck, move(self._stuck, target) + 1, 0)
-            good_steps = np.where(bad, 0, move(self._good_steps, target) + 1)
-            grows = good_steps == self._growth_interval
-            factor = np.where(bad, self._backoff_factor, np.where(grows, self._growth_factor, 1.0))
-            scale = np.clip(scale * factor, self.min_scale, self.max_scale)
-            self._scale = scale.astype(np.float32)
-            self._good_steps = np.where(grows, 0, good_steps)
-
-    def _warn_at_min_scale(self, found_inf: RawArray, scale: RawArray) -> None:
-        """Warns that the scale can't become smaller; not on a GPU, which this would synchronize with."""
-        if isinstance(found_inf, np.ndarray) and found_inf[0] and scale[0] <= self.min_scale:
-            warnings.warn(
-                f"gradients are inf or NaN although the loss scale is at its smallest, {self.min_scale:g}: "
-                f"{GradScaler._reason(self)}",
-                stacklevel=4,
-            )
-
-    def _check_stuck(self) -> None:
-        self._updates += 1
-        if not isinstance(self._stuck, np.ndarray) and self._updates % LOOK_EVERY:
-            return
-        stuck = int(self._stuck.item())
-        if stuck >= MAX_STUCK:
-            raise FloatingPointError(
-                f"the last {stuck} steps were skipped, since gradients are inf or NaN although the loss "
-                f"scale is at its smallest, {self.min_scale:g}; {self._reason()}"
-            )
+        self.loss_scale.check_stuck(self._reason)
 
     def _reason(self) -> str:
-        return "the loss itself, or a weight, is probably not finite"
+        return REASON
 
     def found_inf(self, optimizer: AnyOptimizer) -> bool:
         """Returns whether the last `unscale_` or `step` before `update()` found inf or NaN; synchronizes."""
@@ -250,44 +188,36 @@ class GradScaler:
         """Returns the same as an array of one float32, without synchronizing; None before any check."""
         return self._any(self._found.get(id(optimizer), {}))
 
-    # Scale, factors and state.
-
     def get_scale(self) -> float:
         """Returns the scale; 1 if the scaler isn't enabled."""
-        return float(self._scale.item()) if self._enabled else 1.0
+        return self.loss_scale.get() if self._enabled else 1.0
 
     def get_growth_factor(self) -> float:
-        return self._growth_factor
+        return self.loss_scale.growth_factor
 
     def get_backoff_factor(self) -> float:
-        return self._backoff_factor
+        return self.loss_scale.backoff_factor
 
     def get_growth_interval(self) -> int:
-        return self._growth_interval
+        return self.loss_scale.growth_interval
 
     def set_growth_factor(self, new_factor: float) -> None:
-        self._growth_factor = float(new_factor)
+        self.loss_scale.growth_factor = float(new_factor)
 
     def set_backoff_factor(self, new_factor: float) -> None:
-        self._backoff_factor = float(new_factor)
+        self.loss_scale.backoff_factor = float(new_factor)
 
     def set_growth_interval(self, new_interval: int) -> None:
-        self._growth_interval = new_interval
+        self.loss_scale.growth_interval = new_interval
 
     def is_enabled(self) -> bool:
         return self._enabled
 
-    def state_dict(self) -> StateDict:
+    def state_dict(self) -> dict[str, Any]:
         """Returns scale, factors and the steps since the last change, in PyTorch's format."""
-        if not self._enabled:
-            return {}
-        return {
-            "scale": self.get_scale(), "growth_factor": self._growth_factor,
-            "backoff_factor": self._backoff_factor, "growth_interval": self._growth_interval,
-            "_growth_tracker": int(self._good_steps.item()),
-        }  # fmt: skip
+        return self.loss_scale.state_dict() if self._enabled else {}
 
-    def load_state_dict(self, state_dict: StateDict) -> None:
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restores a `state_dict()`.
 
         Raises:
@@ -298,30 +228,12 @@ class GradScaler:
             return
         if not state_dict:
             raise RuntimeError("load_state_dict(): the state is empty, of a GradScaler that was not enabled")
-        for name, value in self.state_dict().items():
-            check_kind(name, value, state_dict[name])
-        if state_dict["_growth_tracker"] < 0:
-            raise ValueError(f"_growth_tracker must be at least 0, got {state_dict['_growth_tracker']}")
-        self._set_scale(state_dict["scale"])
-        self._growth_factor = state_dict["growth_factor"]
-        self._backoff_factor = state_dict["backoff_factor"]
-        self._growth_interval = state_dict["growth_interval"]
-        self._good_steps = np.full(1, state_dict["_growth_tracker"], np.int64)
-
-    def _set_scale(self, scale: float) -> None:
-        if not self.min_scale <= scale <= self.max_scale:
-            raise ValueError(f"the scale must be in [{self.min_scale}, {self.max_scale}], got {scale}")
-        self._scale = np.full(1, scale, np.float32)
-
-    def _scale_on(self, target: device) -> RawArray:
-        if device_of(self._scale) is not target:
-            self._scale, self._good_steps = move(self._scale, target), move(self._good_steps, target)
-        return self._scale
+        self.loss_scale.load_state_dict(state_dict)
 
     def _found_on(self, found: dict[device, RawArray], target: device) -> RawArray:
         if target not in found:
             with on(target):
-                found[target] = np.zeros_like(self._scale_on(target))
+                found[target] = np.zeros_like(self.loss_scale.raw_on(target))
         return found[target]
 
     def _any(self, found: Mapping[Hashable, RawArray]) -> RawArray | None:

@@ -1,14 +1,4 @@
-"""Mixed precision under PyTorch's names: `autocast` and `GradScaler`.
-
-    with autocast("cuda", dtype=mytorch.float16):   # products in half precision, losses in float32
-        loss = F.cross_entropy(model(x), y)
-    scaler.scale(loss).backward()
-    scaler.step(optimizer)
-    scaler.update()
-
-The parameters stay float32 and are cast at each use. A half-precision model whose weights an optimizer keeps
-in float32, `Accelerator(mixed_precision="bf16")`, casts them once a step: it is faster.
-"""
+"""autocast: products in half precision, losses in float32; the parameters are cast at each use."""
 
 from __future__ import annotations
 
@@ -18,20 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from .aliases import lazily as _lazily
-from .backends import dtypes
-from .backends.device import META, device
-from .backends.door import in_force
-from .backends.dtypes import DTypeLike
-from .core.grad_mode import _state
-from .core.tensor import Tensor
-from .nn.functional.composite import REGISTRY
-from .ops.autocast import in_float32, in_half, in_widest, loss_in_float32, sum_in_widest
-
-__all__ = [
-    "autocast", "custom_bwd", "custom_fwd", "get_autocast_dtype", "is_autocast_available",
-    "is_autocast_enabled",
-]  # fmt: skip
+from ..backends import dtypes
+from ..backends.device import META, device
+from ..backends.door import in_force
+from ..backends.dtypes import DTypeLike
+from ..core.grad_mode import _state
+from ..core.tensor import Tensor
+from ..nn.functional.composite import REGISTRY
+from ..ops.autocast import in_float32, in_half, in_widest, loss_in_float32, sum_in_widest
 
 # What PyTorch computes in half precision, besides `matmul`, `einsum` and what calls them; and in float32.
 HALF = (
@@ -133,6 +117,3 @@ def custom_fwd(fwd: Callable | None = None, *, device_type: str, cast_inputs: DT
 def custom_bwd(bwd: Callable | None = None, *, device_type: str) -> Callable:
     """The decorator of a Function's `backward`: returns it, since it runs without autocast."""
     return functools.partial(custom_bwd, device_type=device_type) if bwd is None else bwd
-
-
-__getattr__, __dir__ = _lazily(globals(), {"GradScaler": "accelerate.grad_scaler"})

@@ -6,7 +6,8 @@ import torch
 
 import mytorch
 from mytorch import Tensor, optim
-from mytorch.accelerate import GradScaler, MixedPrecisionOptimizer
+from mytorch.accelerate import MixedPrecisionOptimizer
+from mytorch.amp import GradScaler
 
 INF, NAN = float("inf"), float("nan")
 OPTIONS = {"init_scale": 2.0**10, "growth_interval": 3}
