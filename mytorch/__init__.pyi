@@ -25,7 +25,7 @@ CharTensor: builtins.type[Tensor]
 DoubleTensor: builtins.type[Tensor]
 FloatTensor: builtins.type[Tensor]
 from mytorch.random import Generator as Generator
-from mytorch.accelerate.grad_scaler import GradScaler as GradScaler
+from mytorch.amp.grad_scaler import GradScaler as GradScaler
 HalfTensor: builtins.type[Tensor]
 IntTensor: builtins.type[Tensor]
 LongTensor: builtins.type[Tensor]
@@ -92,7 +92,7 @@ def atanh_(x: Any) -> Any: ...
 def atleast_1d(*tensors: Tensor | Array | Sequence[Tensor | Array]) -> Any: ...
 def atleast_2d(*tensors: Tensor | Array | Sequence[Tensor | Array]) -> Any: ...
 def atleast_3d(*tensors: Tensor | Array | Sequence[Tensor | Array]) -> Any: ...
-from mytorch.amp import autocast as autocast
+from mytorch.amp.autocast_mode import autocast as autocast
 from mytorch import autograd as autograd
 def avg_pool1d(input: Tensor | Array, kernel_size: IntOrInts, stride: IntOrInts | None = None, padding: IntOrInts = 0, ceil_mode: builtins.bool = False, count_include_pad: builtins.bool = True, *, auto: builtins.bool = False, fused: builtins.bool | None = None) -> Tensor: ...
 from mytorch import backends as backends

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import numpy as np
 
-from . import threads
+from . import cublas, threads  # noqa: F401 - cuBLAS multiplies CuPy's arrays
 from .device import RawArray, device_of, is_raw
 from .dtypes import is_half
 from .openblas import SERIAL

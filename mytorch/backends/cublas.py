@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from .cublas_calls import Planned, is_planned, planned, result_shape
-from .device import RawArray
+from .device import GPU, RawArray
 
 _COMPUTE_32F, _COMPUTE_64F, _COMPUTE_32F_FAST_TF32 = 68, 70, 77  # cublasComputeType_t
 _DEFAULT_ALGORITHM = -1
@@ -287,3 +287,6 @@ def _load() -> ctypes.CDLL:
         importlib.import_module("cupy_backends.cuda.libs.cublas")
     major = runtime.runtimeGetVersion() // 1000
     return ctypes.CDLL(f"cublas64_{major}.dll" if sys.platform == "win32" else f"libcublas.so.{major}")
+
+
+GPU.product = GPU.add_product = product

@@ -112,7 +112,7 @@ class _NumPy(Kind):
 
 
 class _CuPy(Kind):
-    """CuPy's arrays."""
+    """CuPy's arrays; `cublas` sets how they are multiplied."""
 
     kernels = "cuda"
 
@@ -133,12 +133,6 @@ class _CuPy(Kind):
         waited()
         return copy
 
-
-    def product(self, x: RawArray, y: RawArray) -> RawArray:
-        return cublas().product(x, y)
-
-    def add_product(self, x: RawArray, y: RawArray, out: RawArray, beta: float) -> None:
-        cublas().product(x, y, out, beta)
 
 
 class _Meta(Kind):
@@ -162,7 +156,7 @@ class _Meta(Kind):
 raw_types: tuple[type, ...] = (np.ndarray,)  # and those of other kinds; CuPy's is looked up
 CPU = device("cpu").of_kind(_NumPy())
 META = device("meta").of_kind(_Meta())  # of arrays that hold nothing
-_GPU = _CuPy()
+GPU = _CuPy()  # its products are those of `cublas`
 _CUDA: dict[int, device] = {}
 
 
@@ -209,7 +203,7 @@ def as_device(name: DeviceLike) -> device:
     if name is None:
         return CPU
     found = device(name)
-    if isinstance(found.kind, Kind) and found.kind not in (CPU.kind, META.kind, _GPU):
+    if isinstance(found.kind, Kind) and found.kind not in (CPU.kind, META.kind, GPU):
         return found  # of a kind that holds others
     if found.type == "meta":
         if found is not META:
@@ -230,7 +224,7 @@ def _gpu(found: device) -> device:
 
 def cuda_device(index: int) -> device:
     if index not in _CUDA:
-        _CUDA[index] = device("cuda", index).of_kind(_GPU)
+        _CUDA[index] = device("cuda", index).of_kind(GPU)
     return _CUDA[index]
 
 
@@ -265,10 +259,6 @@ def computes(raw: RawArray) -> device:
 def array_module(target: device) -> Any:
     """Returns the module whose arrays are on this device: NumPy, CuPy or the one of meta arrays."""
     return np if target is CPU else target.kind.functions()
-
-
-def cublas() -> ModuleType:
-    return importlib.import_module(f"{__package__}.cublas")
 
 
 def meta() -> ModuleType:
@@ -372,7 +362,7 @@ def is_raw(x: object) -> bool:
 
 def is_on_gpu(raw: RawArray) -> bool:
     """Returns whether a raw array is CuPy's: Python would have to wait for what it holds."""
-    return device_of(raw).kind is _GPU
+    return device_of(raw).kind is GPU
 
 
 def is_readable(raw: RawArray) -> bool:
