@@ -466,25 +466,6 @@ def test_chinchilla_sets_the_iterations(folder, monkeypatch):
         assert args.warmup_steps == (expected or args.train_iterations // 10)
 
 
-def test_smoke_needs_no_data_and_leaves_nothing(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    given = []
-    monkeypatch.setattr(train_gpt2, "smoke", lambda accelerator, args: given.append(args))
-    assert program.run_main(["--smoke", "--device", "cpu"]) == 0
-    assert (given[0].model_size, given[0].context_length, given[0].batch_size) == ("base", 1024, 1)
-    monkeypatch.undo()
-    monkeypatch.chdir(tmp_path)
-    options = ["--smoke", "--device", "cpu", "--model_size", "nano", "--context_length", "8"]
-    assert program.run_main([*options, "--batch_size", "2"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "7,227,520 parameters, 16 tokens a step" and len(lines) == 4
-    for i, line in enumerate(lines[1:], 1):
-        speed = r"[\d.]+ s a step, [\d,]+ tokens/s, MFU [\d.]+%"
-        pattern = rf"step {i}: loss 1\d\.\d{{4}}, {speed}, \d\.\d\d GB at the peak"
-        assert re.fullmatch(pattern, line), line
-    assert not list(tmp_path.iterdir())
-
-
 def test_help_names_every_option(monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["train_gpt2.py", "--help"])
     with pytest.raises(SystemExit):
@@ -495,6 +476,6 @@ def test_help_names_every_option(monkeypatch, capsys):
         "train_iterations", "eval_interval", "eval_iterations", "batch_size", "gradient_accumulation_steps",
         "max_lr", "min_lr", "warmup_steps", "weight_decay", "max_grad_norm", "beta1", "beta2", "log_iter",
         "fused", "mixed_precision", "log_wandb", "seed", "device", "resume_from_checkpoint",
-        "checkpoint_iterations", "chinchilla", "peak_flops", "smoke", "sample_tokens",
+        "checkpoint_iterations", "chinchilla", "peak_flops", "sample_tokens",
     ]:  # fmt: skip
         assert f"--{name} " in text or f"--{name}\n" in text, name
