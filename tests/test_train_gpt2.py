@@ -258,6 +258,8 @@ import train_gpt2
 step, steps = train_gpt2.train_step, []
 def killed(*args):
     steps.append(1)
+    with open(__file__ + ".steps", "a") as file:
+        file.write("step ")
     if len(steps) == 7 and os.environ["MYTORCH_RESTART_COUNT"] == "0":
         os.kill(os.getpid(), 9)
     return step(*args)
@@ -274,6 +276,7 @@ def test_it_starts_again_from_the_last_checkpoint(folder):
     assert code == 0 and "restart 1 of 1" in err, out + err
     losses = [metrics(folder / "work_dir" / name, "loss") for name in ("run", "killed")]
     assert list(losses[0]) == list(range(1, 13)) and losses[0] == losses[1]
+    assert len((folder / "killed.py.steps").read_text().split()) == 7 + 8  # after iteration 4
 
 
 def test_a_new_run_puts_the_checkpoints_of_the_old_one_aside(folder):
