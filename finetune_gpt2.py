@@ -13,7 +13,6 @@ The tokens in --path_to_data must be of the model's tokenizer. Writes into --pat
 """
 
 import math
-import os
 from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser
 from pathlib import Path
 from shutil import copyfile
@@ -23,24 +22,14 @@ from tqdm import tqdm
 import mytorch
 from mytorch import nn
 from mytorch.accelerate import Accelerator, set_seed
-from mytorch.accelerate.run_folder import open_metrics, set_checkpoints_aside
 from mytorch.models import GPT2
 from mytorch.nn.utils import add_lora, merge_lora
 from mytorch.optim import AdamW
 from mytorch.utils.reading import read_json
 from mytorch.utils.scripts import python_command, usable_device
 from mytorch.utils.tokens import TokenWindows
-from train_gpt2 import (
-    INFERENCE,
-    Run,
-    build_scheduler,
-    choose_gpu,
-    evaluation_loader,
-    mean_loss,
-    resume,
-    train_step,
-    training_loader,
-)
+from run_folder import Run, open_metrics, resume, set_checkpoints_aside
+from train_gpt2 import INFERENCE, build_scheduler, evaluation_loader, mean_loss, train_step, training_loader
 
 # The options that a checkpoint depends on, besides the model's configuration.
 KINDS = ("model", "freeze_layers", "lora_rank", "lora_alpha", "lora_targets")
@@ -178,9 +167,7 @@ def main():
     args = arguments()
     folder = Path(args.path_to_save)
     try:
-        on_cpu = mytorch.device(args.device).type == "cpu"
-        accelerator = Accelerator(args.gradient_accumulation_steps, args.mixed_precision, cpu=on_cpu)
-        choose_gpu(accelerator, args.device)
+        accelerator = Accelerator(args.gradient_accumulation_steps, args.mixed_precision, device=args.device)
         set_seed(args.seed, device_specific=True)
         model = load_model(args)
         data = load_data(model, args)
@@ -192,14 +179,12 @@ def main():
     optimizer = AdamW(model.to(accelerator.device).parameter_groups(args.weight_decay), lr=args.max_lr)
     model, optimizer = accelerator.prepare(model, optimizer)
     accelerator.register_for_checkpointing(run)
-    is_restarted = os.environ.get("MYTORCH_RESTART_COUNT", "0") != "0"
-    if args.resume or is_restarted:
-        resume(accelerator, run, folder, is_restarted)
+    is_continued = resume(accelerator, run, folder, args.resume)
 
     accelerator.init_trackers("finetune", run.arguments)
     if accelerator.is_main_process:
         folder.mkdir(parents=True, exist_ok=True)
-        if not (args.resume or is_restarted):
+        if not is_continued:
             set_checkpoints_aside(folder)
         accelerator.trackers.append(open_metrics(folder, run.iteration))
     path = folder / ("adapter.safetensors" if args.lora_rank else "trained.safetensors")

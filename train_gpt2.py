@@ -5,7 +5,7 @@ Train a GPT-2 on token files, as prepared by prepare_data/.
     mytorchrun launch --num_processes 2 train_gpt2.py --path_to_data data/shakespeare
 
 Several processes update from the batches of all, as one would from a batch as large as all of theirs.
---smoke trains three steps of GPT-2 (124 M) on random tokens, needs no data, and prints their time and memory.
+`python -m benchmarks.smoke` trains three steps on random tokens: it needs no data.
 
 Writes into <working_directory>/<project_name>/:
     checkpoints/             the last two states, from which --resume_from_checkpoint continues exactly
@@ -17,7 +17,6 @@ import math
 import os
 import sys
 from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser
-from functools import partial
 from itertools import count, islice
 from pathlib import Path
 
@@ -26,23 +25,21 @@ from tqdm import tqdm
 
 import mytorch
 from mytorch.accelerate import Accelerator, set_seed
-from mytorch.accelerate.finite import check_finite
-from mytorch.accelerate.run_folder import make_run_folder, open_metrics, sample_text
-from mytorch.accelerate.throughput import Throughput, peak_flops, peak_memory
+from mytorch.accelerate.throughput import Throughput
 from mytorch.models import GPT2, GPT2Config
 from mytorch.models.gpt2_config import SIZES
 from mytorch.optim import AdamW
 from mytorch.optim.lr_scheduler import WarmupCosineLR
 from mytorch.utils.data import DataLoader
-from mytorch.utils.loss_curve import draw_loss_curve
 from mytorch.utils.scripts import python_command, usable_device
 from mytorch.utils.tokens import TokenWindows, size_of_vocabulary
+from run_folder import Run, make_run_folder, open_metrics, resume, sample_text, save_loss_curve
 
 INFERENCE = Path(__file__).with_name("inference_gpt2.py")
 
 
-def arguments():
-    parser = ArgumentParser(description="Train a GPT-2.", formatter_class=ArgumentDefaultsHelpFormatter)
+def arguments(description="Train a GPT-2.", **defaults):
+    parser = ArgumentParser(description=description, formatter_class=ArgumentDefaultsHelpFormatter)
     add = parser.add_argument
     add("--project_name", default="gpt2-small-shakespeare", help="folder of the run in working_directory")
     add("--working_directory", default="work_dir", help="parent folder of runs")
@@ -73,16 +70,11 @@ def arguments():
     add("--allow_nan", action="store_true", help="train on when the loss or weights are inf or NaN")
     add("--log_wandb", action="store_true", help="also log to Weights & Biases")
     add("--peak_flops", type=float, help="FLOP/s of a device, for the MFU; default: known, or measured (CPU)")
-    add("--smoke", action="store_true", help="three steps of GPT-2 (124 M) on random tokens; no results")
     add("--seed", type=int, default=1337, help="of the weights, the batches and dropout")
     add("--device", default="cuda" if mytorch.cuda.is_available() else "cpu", type=usable_device,
         help="cpu, cuda or cuda:N")  # fmt: skip
-    if "--smoke" in sys.argv:
-        os.environ.setdefault("MYTORCH_COMPILE", "wait")  # all steps are timed with the kernels
-        parser.set_defaults(model_size="base", context_length=1024, batch_size=1)
+    parser.set_defaults(**defaults)
     args = parser.parse_args()
-    if args.fused and (reason := mytorch.nn.fused_ops.why_not(mytorch.device(args.device).type)):
-        parser.error(f"--fused: {reason}")
     for name in ("train_iterations", "batch_size", "gradient_accumulation_steps", "eval_interval",
                  "eval_iterations", "log_iter", "checkpoint_iterations"):  # fmt: skip
         if getattr(args, name) < 1:
@@ -115,23 +107,16 @@ def evaluation_loader(windows, accelerator, args, key):
 
 
 def build(accelerator, vocab_size, args):
-    """Returns a new model and its optimizer."""
+    """Returns a new model, its optimizer, and what measures tokens a second and MFU, of all processes."""
     config = GPT2Config.of_size(
         args.model_size, vocab_size=vocab_size, context_length=args.context_length,
         dropout_p=args.dropout_p, bias=False,
     )  # fmt: skip
     model = GPT2(config).to(accelerator.device)
     groups = model.parameter_groups(args.weight_decay)
-    return model, AdamW(groups, lr=args.max_lr, betas=(args.beta1, args.beta2))
-
-
-def make_throughput(accelerator, model, args):
-    """Returns what measures tokens a second and MFU, of all processes."""
+    optimizer = AdamW(groups, lr=args.max_lr, betas=(args.beta1, args.beta2))
     tokens = args.batch_size * args.context_length * args.gradient_accumulation_steps
-    count, is_half = accelerator.num_processes, accelerator.mixed_precision != "no"
-    given = args.peak_flops and args.peak_flops * count
-    peak = given or partial(peak_flops, accelerator.device, is_half, count)
-    return Throughput(tokens * count, model.flops_per_token(), peak)
+    return model, optimizer, Throughput.of(accelerator, model, tokens, args.peak_flops)
 
 
 def build_scheduler(optimizer, iteration, args):
@@ -140,36 +125,6 @@ def build_scheduler(optimizer, iteration, args):
         group["lr"] = group["initial_lr"] = args.max_lr
     decay_steps = max(args.train_iterations, args.warmup_steps)
     return WarmupCosineLR(optimizer, args.warmup_steps, decay_steps, args.min_lr, last_epoch=iteration - 1)
-
-
-class Run:
-    """The progress of a run; saved with each checkpoint."""
-
-    def __init__(self, config, args):
-        self.iteration, self.best_val_loss = 0, math.inf
-        self.config = config
-        self.arguments = {k: v for k, v in vars(args).items() if not k.startswith("resume")}
-
-    def state_dict(self):
-        return dict(vars(self))
-
-    def load_state_dict(self, state):
-        if state["config"] != self.config:
-            raise ValueError(f"it is of another model: {state['config']}, not {self.config}")
-        iteration, best = state["iteration"], state["best_val_loss"]
-        if not isinstance(iteration, int) or iteration < 0 or not isinstance(best, float):
-            raise ValueError(f"its iteration is {iteration!r} and its best loss {best!r}")
-        self.iteration, self.best_val_loss = iteration, best
-
-
-def resume(accelerator, run, folder, is_restarted):
-    """Loads the last checkpoint; a run restarted by the launcher loads the last good one, if any."""
-    try:
-        accelerator.load_state(folder / "checkpoints", last_good=is_restarted)
-    except RuntimeError:  # its message lists all parameters
-        raise SystemExit(f"the checkpoint in {folder} is of another model, not {run.config}") from None
-    except ValueError as error:
-        raise SystemExit(f"can't resume from {folder}: {error}") from None
 
 
 def train_step(accelerator, model, optimizer, batches, args):
@@ -243,9 +198,7 @@ def train(accelerator, model, optimizer, data, run, folder, throughput, args):
         is_saved = is_stopped or is_over or run.iteration % args.checkpoint_iterations == 0
         if is_logged or is_saved:
             loss = accelerator.reduce(loss.double(), "mean").item()
-            if not args.allow_nan:
-                # With fp16 a loss may be inf or NaN, since such a step is skipped.
-                check_finite(accelerator.unwrap_model(model), loss, accelerator.scaler is None, is_saved)
+            accelerator.check_finite(loss, checks_weights=is_saved)
         if is_logged:
             speed = throughput.measure(run.iteration)
             norm = {} if accelerator.grad_norm is None else {"grad_norm": accelerator.grad_norm.item()}
@@ -271,53 +224,28 @@ def finish(accelerator, model, windows, run, folder, args):
     loss = mean_loss(accelerator, model, whole_split)
     accelerator.log({"val_loss": loss, "whole_split": True}, step=run.iteration)
     if accelerator.is_main_process:
-        try:
-            draw_loss_curve(folder / "metrics.jsonl", folder / "loss.png", folder.name)
-            print(f"loss curve: {folder / 'loss.png'}")
-        except ImportError as error:  # no matplotlib
-            print(error)
+        save_loss_curve(folder)
         print(f"validation loss over the whole split: {loss:.4f}")
         if os.environ.get("MYTORCH_SAMPLE_HINT") != "0":  # train_gpt2.sh prints a sample itself
             print(f"a sample of its text: {python_command(INFERENCE, f'{folder}/')}")
     accelerator.end_training()
 
 
-def smoke(accelerator, args):
-    """Trains three steps on random tokens, and prints their time and the memory."""
-    model, optimizer = build(accelerator, 50304, args)
-    throughput = make_throughput(accelerator, model, args)
-    accelerator.print(f"{model.num_parameters():,} parameters, {throughput.tokens:,} tokens a step")
-    model, optimizer = accelerator.prepare(model, optimizer)
-    shape = args.gradient_accumulation_steps, args.batch_size, args.context_length + 1
-    for step in range(1, 4):
-        throughput.start(step - 1)
-        loss = train_step(accelerator, model, optimizer, mytorch.randint(50304, shape), args).item()
-        throughput.measure(step)
-        memory = f"{peak_memory(accelerator.device) / 1e9:.2f} GB at the peak"
-        accelerator.print(f"step {step}: loss {loss:.4f}, {throughput.text()}, {memory}")
-    accelerator.end_training()
-
-
-def choose_gpu(accelerator, name):
-    """Makes `--device cuda:N` the device of a single process."""
-    if ":" in name:
-        if accelerator.num_processes > 1:
-            raise ValueError(f"--device {name}: several processes have a GPU each: --device cuda")
-        accelerator.device = mytorch.device(name)
+def make_accelerator(args):
+    """Returns the Accelerator that the options describe, and seeds the generators."""
+    accelerator = Accelerator(
+        args.gradient_accumulation_steps, args.mixed_precision, args.log_wandb or None,
+        device=args.device, fused=args.fused,
+    )  # fmt: skip
+    accelerator.checks_loss = not args.allow_nan
+    set_seed(args.seed, device_specific=True)  # the weights are those of the first process
+    return accelerator
 
 
 def main():
     args = arguments()
     try:
-        accelerator = Accelerator(
-            args.gradient_accumulation_steps, args.mixed_precision, args.log_wandb or None,
-            cpu=mytorch.device(args.device).type == "cpu",
-        )  # fmt: skip
-        accelerator.checks_loss = not args.allow_nan
-        choose_gpu(accelerator, args.device)
-        set_seed(args.seed, device_specific=True)  # the weights are those of the first process
-        if args.smoke:
-            return smoke(accelerator, args)
+        accelerator = make_accelerator(args)
         vocab_size = size_of_vocabulary(args.path_to_data)
         window = args.context_length, vocab_size  # all ids are checked now, not when they are drawn
         data = {split: TokenWindows(args.path_to_data, split, *window) for split in ("train", "val")}
@@ -325,23 +253,19 @@ def main():
         raise SystemExit(str(error)) from None
 
     folder = Path(args.resume_from_checkpoint or Path(args.working_directory) / args.project_name)
-    model, optimizer = build(accelerator, vocab_size, args)
-    throughput = make_throughput(accelerator, model, args)
+    model, optimizer, throughput = build(accelerator, vocab_size, args)
+    size = f"{model.num_parameters():,} parameters, {len(data['train'].tokens):,} training tokens"
     if args.chinchilla:  # Hoffmann et al. 2022, https://arxiv.org/abs/2203.15556
         args.train_iterations = math.ceil(20 * model.num_parameters() / throughput.tokens)
         args.warmup_steps = min(args.warmup_steps, args.train_iterations // 10)
-    size = f"{model.num_parameters():,} parameters, {len(data['train'].tokens):,} training tokens"
     run = Run(model.config.to_dict(), args)
     model, optimizer = accelerator.prepare(model, optimizer)
     accelerator.register_for_checkpointing(run)
-    is_restarted = os.environ.get("MYTORCH_RESTART_COUNT", "0") != "0"
-    if args.resume_from_checkpoint or is_restarted:
-        resume(accelerator, run, folder, is_restarted)
+    is_continued = resume(accelerator, run, folder, bool(args.resume_from_checkpoint))
 
     accelerator.init_trackers("mytorch", run.arguments, {"wandb": {"name": args.project_name}})
     if accelerator.is_main_process:
-        is_new = not (args.resume_from_checkpoint or is_restarted)
-        make_run_folder(folder, run.config, Path(args.path_to_data) / "tokenizer.json", is_new)
+        make_run_folder(folder, run.config, Path(args.path_to_data) / "tokenizer.json", not is_continued)
         accelerator.trackers.append(open_metrics(folder, run.iteration))
     devices = f"{accelerator.num_processes} x {args.device}" if accelerator.num_processes > 1 else args.device
     steps = f"{args.train_iterations:,} steps of {throughput.tokens:,} tokens"

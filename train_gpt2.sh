@@ -72,7 +72,7 @@ parse_arguments() {
                 fi ;;
             --mixed_precision=*) set_option "${1%%=*}" "${1#*=}" ;;
             --fused | --log_wandb | --chinchilla) FLAGS+=("$1") ;;
-            --smoke) SMOKE=1 FLAGS+=("$1") ;;
+            --smoke) SMOKE=1 ;;
             --resume) RESUME=1 ;;
             -*) usage_error "unknown option '$1'; there are: $OPTIONS" ;;
             *)
@@ -229,8 +229,9 @@ cd "$ROOT"
 choose_folder
 if [ "$DATA" = owt ]; then PROJECT=gpt2-base-owt; else PROJECT=gpt2-small-$DATA; fi
 OUTPUT=work_dir/$PROJECT
+if [ -n "$SMOKE" ]; then PROGRAM=(-m benchmarks.smoke); else PROGRAM=(train_gpt2.py); fi
 TRAIN=(
-    train_gpt2.py --project_name "$PROJECT" --working_directory work_dir --path_to_data "$FOLDER"
+    "${PROGRAM[@]}" --project_name "$PROJECT" --working_directory work_dir --path_to_data "$FOLDER"
     --device "$DEVICE" "${PRESET[@]}" ${FLAGS[@]+"${FLAGS[@]}"}
 )
 if [ -n "$RESUME" ]; then

@@ -26,6 +26,7 @@ Imports point one way: a layer uses those listed before it, and a test holds tha
 | [`train_gpt2.sh`](../train_gpt2.sh), [`train_gpt2.py`](../train_gpt2.py) | the first command: from nothing to a trained GPT |
 | [`finetune_gpt2.py`](../finetune_gpt2.py) | trains a pretrained one further: all of it, its last layers, or adapters (LoRA) |
 | [`inference_gpt2.py`](../inference_gpt2.py) | generates text with a trained one |
+| [`run_folder.py`](../run_folder.py) | what a training leaves: checkpoints, metrics, samples of text, the loss curve |
 | [`prepare_data/`](../prepare_data) | Tiny Shakespeare, OpenWebText or any text, as files of tokens |
 | [`run_tests.sh`](../run_tests.sh), [`tests/`](../tests) | the second command; the tests mirror the package |
 | [`benchmarks/`](../benchmarks) | timings beside PyTorch's, and their results |

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-FLAGS = ["mixed_precision", "fused", "log_wandb", "chinchilla", "smoke"]
+FLAGS = ["mixed_precision", "fused", "log_wandb", "chinchilla"]
 SCRIPTS = ["train_gpt2.sh", "run_tests.sh", ".ci/environment.sh", ".ci/run"]
 
 # Answers as a supported Python in which all is installed, and writes down what it was called with.
@@ -116,7 +116,8 @@ def test_help_names_every_option(repo):
     done = repo.run("train_gpt2.sh", "--help")
     assert done.returncode == 0 and repo.calls() == []
     listed = repo.run("train_gpt2.sh", "shakespeare", "--nonsense").stderr
-    for name in [*FLAGS, "num_gpus", "num_processes", "batch_size", "iterations", "device", "resume", "help"]:
+    others = ["num_gpus", "num_processes", "batch_size", "iterations", "device", "resume", "smoke", "help"]
+    for name in [*FLAGS, *others]:
         assert f"--{name} " in done.stdout and f" --{name}" in listed
     assert "shakespeare|owt" in done.stdout
 
@@ -254,11 +255,18 @@ def test_smoke_trains_and_does_nothing_else(repo, cuda, batch):
     done = repo.run("train_gpt2.sh", "owt", "--smoke", FAKE_CUDA=cuda)
     assert done.returncode == 0, done.stderr
     missing, call = repo.calls()
-    assert call.startswith("train_gpt2.py ") and " --smoke " in call
+    assert call.startswith("-m benchmarks.smoke --project_name") and " --smoke " not in call
     assert f"/missing.py {'triton' if cuda else 'cpu'} OPENBLAS" in missing
     given = options(call)
     assert (given["model_size"], given["context_length"]) == ("base", "1024")
     assert (given["batch_size"], given["gradient_accumulation_steps"]) == (batch, "1")
+
+
+def test_smoke_in_several_processes(repo):
+    done = repo.run("train_gpt2.sh", "shakespeare", "--smoke", "--num_processes", "2")
+    assert done.returncode == 0, done.stderr
+    launched = "-m mytorch.distributed.launch --num_processes 2 --cpu"
+    assert repo.calls()[1].startswith(f"{launched} -m benchmarks.smoke --project_name")
 
 
 def test_chinchilla_is_passed_on(repo):

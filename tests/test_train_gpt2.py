@@ -258,6 +258,8 @@ import train_gpt2
 step, steps = train_gpt2.train_step, []
 def killed(*args):
     steps.append(1)
+    with open(__file__ + ".steps", "a") as file:
+        file.write("step ")
     if len(steps) == 7 and os.environ["MYTORCH_RESTART_COUNT"] == "0":
         os.kill(os.getpid(), 9)
     return step(*args)
@@ -274,6 +276,7 @@ def test_it_starts_again_from_the_last_checkpoint(folder):
     assert code == 0 and "restart 1 of 1" in err, out + err
     losses = [metrics(folder / "work_dir" / name, "loss") for name in ("run", "killed")]
     assert list(losses[0]) == list(range(1, 13)) and losses[0] == losses[1]
+    assert len((folder / "killed.py.steps").read_text().split()) == 7 + 8  # after iteration 4
 
 
 def test_a_new_run_puts_the_checkpoints_of_the_old_one_aside(folder):
@@ -466,25 +469,6 @@ def test_chinchilla_sets_the_iterations(folder, monkeypatch):
         assert args.warmup_steps == (expected or args.train_iterations // 10)
 
 
-def test_smoke_needs_no_data_and_leaves_nothing(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    given = []
-    monkeypatch.setattr(train_gpt2, "smoke", lambda accelerator, args: given.append(args))
-    assert program.run_main(["--smoke", "--device", "cpu"]) == 0
-    assert (given[0].model_size, given[0].context_length, given[0].batch_size) == ("base", 1024, 1)
-    monkeypatch.undo()
-    monkeypatch.chdir(tmp_path)
-    options = ["--smoke", "--device", "cpu", "--model_size", "nano", "--context_length", "8"]
-    assert program.run_main([*options, "--batch_size", "2"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "7,227,520 parameters, 16 tokens a step" and len(lines) == 4
-    for i, line in enumerate(lines[1:], 1):
-        speed = r"[\d.]+ s a step, [\d,]+ tokens/s, MFU [\d.]+%"
-        pattern = rf"step {i}: loss 1\d\.\d{{4}}, {speed}, \d\.\d\d GB at the peak"
-        assert re.fullmatch(pattern, line), line
-    assert not list(tmp_path.iterdir())
-
-
 def test_help_names_every_option(monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["train_gpt2.py", "--help"])
     with pytest.raises(SystemExit):
@@ -495,6 +479,6 @@ def test_help_names_every_option(monkeypatch, capsys):
         "train_iterations", "eval_interval", "eval_iterations", "batch_size", "gradient_accumulation_steps",
         "max_lr", "min_lr", "warmup_steps", "weight_decay", "max_grad_norm", "beta1", "beta2", "log_iter",
         "fused", "mixed_precision", "log_wandb", "seed", "device", "resume_from_checkpoint",
-        "checkpoint_iterations", "chinchilla", "peak_flops", "smoke", "sample_tokens",
+        "checkpoint_iterations", "chinchilla", "peak_flops", "sample_tokens",
     ]:  # fmt: skip
         assert f"--{name} " in text or f"--{name}\n" in text, name

@@ -18,7 +18,7 @@ from mytorch import distributed as dist
 def run_main(options):
     """Runs train_gpt2.main(), which draws no picture; returns the exit code or message of SystemExit, 0
     without one."""
-    without_picture = mock.patch.object(train_gpt2, "draw_loss_curve")
+    without_picture = mock.patch.object(train_gpt2, "save_loss_curve")
     with without_picture, mock.patch.object(sys, "argv", ["train_gpt2.py", *options]):
         try:
             train_gpt2.main()

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from mytorch.chat import Chat
 from mytorch.utils import atomic_write
-from mytorch.utils.loss_curve import draw_loss_curve
 from mytorch.utils.reading import read_json
 from mytorch.utils.writing import with_numbers
+from run_folder import draw_loss_curve
 
 from .common import parser, read_lines, run
 

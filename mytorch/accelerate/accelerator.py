@@ -10,10 +10,11 @@ from typing import Any
 from .. import distributed as dist
 from ..amp.mixed_precision import MixedPrecisionOptimizer
 from ..amp.precision import cast_around, half_dtype, half_parameters, read_precision
-from ..backends.device import as_device, device, is_available
+from ..backends.device import DeviceLike
 from ..core.array import Array
 from ..core.tensor import RemovableHandle, Tensor
 from ..distributed.ddp import DistributedDataParallel, broadcast_tensors, check_same_model
+from ..nn import fused_ops
 from ..nn.module import Module
 from ..optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from ..optim.optimizer import Optimizer
@@ -60,6 +61,8 @@ class Accelerator(Processes, Gradients, Joining, Weights, Saving, Tracking):
         cpu: use no GPU.
         log_with: "jsonl", "wandb", "tensorboard", a Tracker, or a list of these.
         project_dir: the folder of trackers' files, and of checkpoints saved without a folder.
+        device: "cpu", "cuda" or, for a single process, "cuda:N"; instead of `cpu`.
+        fused: demand that there are fused kernels for the device.
         device_placement: move models and batches to the device.
         split_batches: a prepared loader's batch size is the total of all processes, not that of each.
         even_batches: all processes get the same number of batches, for which some samples are repeated at
@@ -71,7 +74,9 @@ class Accelerator(Processes, Gradients, Joining, Weights, Saving, Tracking):
         scaler: the GradScaler; None without "fp16".
 
     Raises:
-        ValueError: an unknown precision or tracker.
+        ValueError: an unknown precision or tracker; a device without data, or one GPU for several processes;
+            `fused` without kernels.
+        RuntimeError: the device doesn't exist.
         ImportError: "bf16" without the package ml_dtypes; a tracker without its package.
     """
 
@@ -84,6 +89,8 @@ class Accelerator(Processes, Gradients, Joining, Weights, Saving, Tracking):
         *,
         log_with: LogWith = None,
         project_dir: str | os.PathLike | None = None,
+        device: DeviceLike = None,
+        fused: bool = False,
         device_placement: bool = True,
         split_batches: bool = False,
         even_batches: bool = True,
@@ -104,9 +111,9 @@ class Accelerator(Processes, Gradients, Joining, Weights, Saving, Tracking):
         Tracking.__init__(self, log_with, log_wandb, project_dir)
         self._started = world.start()
         self.check_trackers()
-        self.device: device = as_device("cpu")
-        if not cpu and is_available():
-            self.device = as_device(f"cuda:{world.local_rank()}")
+        self.device = world.own_device(device, cpu)
+        if fused and (reason := fused_ops.why_not(self.device.type)):
+            raise ValueError(f"fused=True, but {reason}")
         is_scaled = self.mixed_precision == "fp16"
         self.scaler = SharedScaler(self.device, **(scaler_kwargs or {})) if is_scaled else None
         self.device_placement, self._ddp_kwargs = device_placement, ddp_kwargs or {}

@@ -11,8 +11,8 @@ from ..core.tensor import Tensor, raw_of
 from ..nn import Module
 
 
-def check_finite(model: Module, loss: float, checks_loss: bool, checks_weights: bool) -> None:
-    """Raises FloatingPointError if the loss, or a weight of the model, is inf or NaN; it names the weight.
+def check_finite(models: list[Module], loss: float, checks_loss: bool, checks_weights: bool) -> None:
+    """Raises FloatingPointError if the loss, or a weight of a model, is inf or NaN; it names the weight.
 
     Args:
         loss: of all processes, so that all raise alike.
@@ -22,12 +22,12 @@ def check_finite(model: Module, loss: float, checks_loss: bool, checks_weights: 
     diverged = checks_loss and not math.isfinite(loss)
     if not (diverged or checks_weights):
         return
-    weights = dict(model.named_parameters())
-    found = zip(weights, _are_finite([*weights.values()]), strict=True)
-    broken = [name for name, is_finite in found if not is_finite]
+    named = [pair for model in models for pair in model.named_parameters()]
+    found = zip(named, _are_finite([weight for _, weight in named]), strict=True)
+    broken = [name for (name, _), is_finite in found if not is_finite]
     reasons = [f"the training loss is {loss}"] if diverged else []
     if broken:
-        reasons.append(f"{len(broken)} of {len(weights)} weights are inf or NaN, the first is {broken[0]}")
+        reasons.append(f"{len(broken)} of {len(named)} weights are inf or NaN, the first is {broken[0]}")
     if reasons:
         raise FloatingPointError(", and ".join(reasons))
 

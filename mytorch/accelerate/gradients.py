@@ -15,6 +15,7 @@ from ..distributed.ddp import DistributedDataParallel
 from ..nn.module import Module
 from ..nn.utils import clip_grad
 from . import world
+from .finite import check_finite
 from .gradient_state import GradientState
 from .optimizer import AcceleratedOptimizer
 from .shared_grad_scaler import SharedScaler
@@ -24,7 +25,7 @@ class Gradients:
     """backward, accumulate, clip_grad_norm_, …
 
     Attributes:
-        checks_loss: whether `backward` refuses a loss that isn't finite.
+        checks_loss: whether `backward` and `check_finite` refuse a loss that isn't finite.
         grad_norm: what `clip_grad_norm_` returned last, of a complete window; None before.
     """
 
@@ -146,6 +147,22 @@ class Gradients:
             optimizer = self._optimizers
         for one in optimizer if isinstance(optimizer, (list, tuple)) else [optimizer]:
             one.unscale()
+
+    def check_finite(self, loss: float, checks_weights: bool = False) -> None:
+        """Raises FloatingPointError if a loss, or a weight of a prepared model, is inf or NaN.
+
+        With a loss scale the loss isn't checked: a step with such a loss is skipped.
+
+        Args:
+            loss: of all processes, so that all raise alike.
+            checks_weights: as before a checkpoint; else they are only read to explain the loss.
+
+        Raises:
+            FloatingPointError: the message names the weight; nothing raises where `checks_loss` is False.
+        """
+        if self.checks_loss:
+            models = [self.unwrap_model(model) for model in self._models]
+            check_finite(models, loss, self.scaler is None, checks_weights)
 
     def clip_grad_norm_(
         self, parameters: Tensor | Iterable[Tensor] | float, max_norm: float | None = None,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import resource
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +16,10 @@ from .. import cuda
 from ..backends.device import as_device
 from ..core.tensor import from_raw
 from ..stream import report
+
+if TYPE_CHECKING:
+    from ..models.language_model import LanguageModel
+    from .accelerator import Accelerator
 
 # 10¹² FLOP/s of dense products in half precision with float32 sums, and in float32 without TF32: figures of
 # the makers' data sheets, of the models with SXM modules where a name doesn't say PCIe or NVL.
@@ -81,6 +86,20 @@ class Throughput:
         self.tokens, self.flops_per_token = tokens, flops_per_token
         self._peak: Callable[[], float | None] = peak if callable(peak) else lambda: peak
         self.peak = self._peak()
+
+    @classmethod
+    def of(
+        cls, accelerator: Accelerator, model: LanguageModel, tokens: int, peak: float | None = None
+    ) -> Throughput:
+        """Returns that of a training.
+
+        Args:
+            tokens: in an iteration of each process.
+            peak: FLOP/s of each device; None: of the known GPU, or measured.
+        """
+        count, is_half = accelerator.num_processes, accelerator.mixed_precision != "no"
+        own = functools.partial(peak_flops, accelerator.device, is_half, count)
+        return cls(tokens * count, model.flops_per_token(), peak * count if peak else own)
 
     def start(self, iteration: int) -> None:
         """Begins to measure after this iteration."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import distributed as dist
+from ..backends.device import DeviceLike, as_device, device, is_available
 from ..distributed.environment import seconds, started_size
 
 if TYPE_CHECKING:
@@ -65,6 +66,26 @@ def rank(group: ProcessGroup | None = None) -> int:
 def local_rank() -> int:
     """Returns the rank of this process on its machine."""
     return int(os.environ.get("LOCAL_RANK", "0")) if dist.is_initialized() or _left else 0
+
+
+def own_device(wanted: DeviceLike, cpu: bool = False) -> device:
+    """Returns the wanted device; of several processes that want "cuda", or None, each has a GPU of its own.
+
+    Args:
+        cpu: None is the CPU; else it is the GPU, where there is one.
+
+    Raises:
+        ValueError: the meta device, which holds no data; "cuda:N" for several processes.
+        RuntimeError: the device doesn't exist.
+    """
+    wanted = device("cuda" if is_available() and not cpu else "cpu") if wanted is None else device(wanted)
+    if wanted.type == "meta":
+        raise ValueError("device='meta': its tensors hold no data to train with")
+    if wanted.type == "cuda" and wanted.index is None:
+        return as_device(f"cuda:{local_rank()}")
+    if wanted.type == "cuda" and world_size() > 1:
+        raise ValueError(f"device={str(wanted)!r}: several processes have a GPU each, with device='cuda'")
+    return as_device(wanted)
 
 
 def leave() -> None:

@@ -5,7 +5,8 @@ import pytest
 
 import mytorch
 from mytorch import nn, optim
-from mytorch.accelerate import Accelerator, GradScaler, MixedPrecisionOptimizer, half_parameters
+from mytorch.accelerate import Accelerator, GradScaler, MixedPrecisionOptimizer, half_parameters, world
+from mytorch.nn import fused_ops
 
 
 def model_on(device):
@@ -56,3 +57,37 @@ def test_the_accelerator_takes_the_gpu(fake_cuda, tmp_path):
     accelerator.save_state(tmp_path / "d", asynchronous=True)
     accelerator.end_training()
     assert optimizer.optimizer.masters()[0].device == "cuda:0"
+
+
+def test_the_accelerator_takes_the_device_that_is_named(fake_cuda, monkeypatch):
+    named = {
+        "cpu": "cpu",
+        "cuda": "cuda:0",
+        "cuda:1": "cuda:1",
+        None: "cuda:0",
+        mytorch.device("cuda"): "cuda:0",
+    }
+    for name, found in named.items():
+        assert Accelerator(device=name).device == found
+    with pytest.raises(RuntimeError, match="'cuda:9' does not exist"):
+        Accelerator(device="cuda:9")
+    with pytest.raises(ValueError, match="^device='meta': its tensors hold no data"):
+        Accelerator(device="meta")
+    monkeypatch.setattr(world, "world_size", lambda group=None: 2)
+    monkeypatch.setattr(world, "local_rank", lambda: 1)
+    assert (world.own_device("cuda"), world.own_device(None), world.own_device("cpu")) == (
+        "cuda:1",
+        "cuda:1",
+        "cpu",
+    )
+    with pytest.raises(ValueError, match="^device='cuda:1': several processes have a GPU each"):
+        world.own_device("cuda:1")
+
+
+def test_the_accelerator_demands_kernels(monkeypatch):
+    monkeypatch.setattr(
+        fused_ops, "why_not", lambda kind: "" if kind == "cuda" else f"there are none for {kind}"
+    )
+    Accelerator(cpu=True)
+    with pytest.raises(ValueError, match="^fused=True, but there are none for cpu$"):
+        Accelerator(device="cpu", fused=True)

@@ -8,9 +8,10 @@ import pytest
 
 import mytorch
 from mytorch import cuda, nn
-from mytorch.accelerate import throughput
+from mytorch.accelerate import Accelerator, throughput
 from mytorch.accelerate.finite import check_finite
 from mytorch.accelerate.throughput import Throughput, peak_flops, peak_memory
+from mytorch.models import GPT2, GPT2Config
 
 NAMES = {  # as drivers print them: 10¹² FLOP/s in half precision, in float32
     "NVIDIA A100-SXM4-80GB": (312, 19.5), "NVIDIA A100 80GB PCIe": (312, 19.5), "NVIDIA A10G": (70, 35),
@@ -92,15 +93,42 @@ def test_peak_memory():
 
 def test_check_finite():
     model = nn.Linear(2, 3)
-    check_finite(model, 1.0, True, True)
-    check_finite(model, float("nan"), False, True)
+    check_finite([model], 1.0, True, True)
+    check_finite([model], float("nan"), False, True)
     with pytest.raises(FloatingPointError, match="^the training loss is nan$"):
-        check_finite(model, float("nan"), True, False)
+        check_finite([model], float("nan"), True, False)
     with mytorch.no_grad():
         model.bias[1] = float("inf")
-    check_finite(model, 1.0, True, False)
+    check_finite([model], 1.0, True, False)
     with pytest.raises(FloatingPointError, match="^1 of 2 weights are inf or NaN, the first is bias$"):
-        check_finite(model, 1.0, True, True)
+        check_finite([model], 1.0, True, True)
+
+
+def test_the_accelerator_checks_what_it_prepared():
+    accelerator = Accelerator(cpu=True)
+    first, second = accelerator.prepare(nn.Linear(1, 1), nn.Linear(2, 3))
+    accelerator.check_finite(1.0, checks_weights=True)
+    with mytorch.no_grad():
+        second.weight[0, 1] = float("nan")
+    accelerator.check_finite(1.0)
+    with pytest.raises(FloatingPointError, match="^1 of 4 weights are inf or NaN, the first is weight$"):
+        accelerator.check_finite(1.0, checks_weights=True)
+    with pytest.raises(FloatingPointError, match="^the training loss is inf, and 1 of 4 weights"):
+        accelerator.check_finite(float("inf"))
+    accelerator.checks_loss = False
+    accelerator.check_finite(float("inf"), checks_weights=True)
+    scaled = Accelerator(cpu=True, mixed_precision="fp16")
+    scaled.prepare(first)
+    scaled.check_finite(float("nan"), checks_weights=True)  # fp16 skips the step
+
+
+def test_the_peak_is_that_of_all_processes(monkeypatch):
+    monkeypatch.setattr(Accelerator, "num_processes", 3)
+    model = GPT2(GPT2Config(n_layer=1, n_head=1, n_embd=8, vocab_size=5, context_length=4))
+    given = Throughput.of(Accelerator(cpu=True), model, 100, 2e12)
+    assert (given.tokens, given.peak, given.flops_per_token) == (300, 6e12, model.flops_per_token())
+    monkeypatch.setattr(throughput, "measured_peak_flops", lambda: 7.0)
+    assert Throughput.of(Accelerator(cpu=True), model, 100).peak == 21
 
 
 def test_check_finite_compiles_one_kernel_for_all_shapes(fake_cuda, monkeypatch):
@@ -110,10 +138,10 @@ def test_check_finite_compiles_one_kernel_for_all_shapes(fake_cuda, monkeypatch)
     model.append(nn.Linear(1, 1))
     for name in ("isfinite", "all", "any"):
         monkeypatch.setattr(fake_cuda, name, None)
-    check_finite(model, 1.0, True, True)
+    check_finite([model], 1.0, True, True)
     with mytorch.no_grad():
         model[0].bias[1] = float("inf")
         model[1].weight[0, 0, 1, 2] = float("nan")
         model.factor[0] = complex(0, float("nan"))
     with pytest.raises(FloatingPointError, match=r"^3 of 7 weights are inf or NaN, the first is factor$"):
-        check_finite(model, 1.0, True, True)
+        check_finite([model], 1.0, True, True)

@@ -20,8 +20,8 @@ from mytorch.cli import settings
 from mytorch.distributed import flight_recorder
 from mytorch.models import GPT2, GPT2Config
 from mytorch.tokenizers import BPETokenizer, CharTokenizer, load_tokenizer
-from mytorch.utils.loss_curve import draw_loss_curve
 from mytorch.utils.tokens import TokenWindows, size_of_vocabulary
+from run_folder import draw_loss_curve
 from tests.accelerate import train_and_save
 
 

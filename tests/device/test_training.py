@@ -195,7 +195,7 @@ def data(tmp_path):
 def run_training(monkeypatch, data, *options):
     """train_gpt2.py in this process, where the stand-in is; its signal handlers would stay."""
     monkeypatch.setattr("signal.signal", lambda *handler: None)
-    monkeypatch.setattr(train_gpt2, "draw_loss_curve", lambda *args: None)
+    monkeypatch.setattr(train_gpt2, "save_loss_curve", lambda folder: None)
     monkeypatch.setitem(train_gpt2.SIZES, "nano", (1, 2, 8))
     options = (
         "--path_to_data", data, "--working_directory", data, "--context_length", 8, "--batch_size", 2,

@@ -43,8 +43,8 @@ def test_a_cuda_graph_checks_in_each_replay():
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
 def test_weights_that_are_not_finite(dtype):
     model = nn.Sequential(nn.Linear(2, 3), nn.Conv2d(1, 2, 3)).to(PLACE).to(dtype)
-    check_finite(model, 1.0, True, True)
+    check_finite([model], 1.0, True, True)
     with mytorch.no_grad():
         model[1].weight[0, 0, 1, 2] = float("inf")
     with pytest.raises(FloatingPointError, match=r"^1 of 4 weights are inf or NaN, the first is 1\.weight$"):
-        check_finite(model, 1.0, True, True)
+        check_finite([model], 1.0, True, True)

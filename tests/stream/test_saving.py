@@ -244,7 +244,7 @@ ATTACKS = [
     ("state", None, ["inputs", 0, "shape"], [1 << 62, 10], "too large"),
     ("state", None, ["inputs", 0, "shape"], [6, True], "has shape"),
     ("state", None, ["is_tuned"], 1, "is_tuned is 1"),
-    ("state", None, ["program"], 1, "another version than 2"),
+    ("state", None, ["program"], 1, "another version than 3"),
 ]
 
 

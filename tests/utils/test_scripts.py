@@ -12,7 +12,8 @@ from mytorch.utils import scripts
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = {
-    "train": ["train_gpt2.py", "--smoke"],
+    "train": ["train_gpt2.py"],
+    "smoke": ["-m", "benchmarks.smoke"],
     "finetune": ["finetune_gpt2.py", "folder"],
     "inference": ["inference_gpt2.py", "folder"],
     "chat": ["-m", "mytorch.chat", "folder"],

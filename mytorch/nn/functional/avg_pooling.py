@@ -9,14 +9,20 @@ import math
 import numpy as np
 
 from ... import ops
+from ...backends.device import RawArray
 from ...backends.dtypes import is_floating_point
 from ...core.op import op
 from ...core.tensor import Tensor
-from .composite import composite
+from .composite import Unsupported, composite, use_fused
+from .convolution import conv2d
+from .im2col import KERNELS, Geometry, geometry
 from .pooling import check_shape, read_output_size, read_window, window_counts
 from .resample import bins, resample
 from .types import IntOrInts
 from .windows import element_slices, inner, ntuple, output_size, overlap_add, padded
+
+# Where NumPy is as fast as a kernel: elements that a core's cache holds, and those of a row of the result.
+IN_CACHE, SHORT_ROW = 1 << 20, 16
 
 
 @composite
@@ -169,8 +175,14 @@ def _avg_pool(dims, input, kernel_size, stride, padding, ceil_mode, count_includ
 @op
 def _window_sum(x, kernel, stride, around):
     """Returns the sum of each window of x, padded with (before, after) zeros in each of the last dims."""
+    inside = tuple([n + sum(p) for n, p in zip(x.shape[-len(kernel) :], around, strict=True)])
+    form = _convolved(x, x.size, inside, kernel, stride, around)
+    if form is not None:
+        y = np.empty((*x.shape[:-2], *form.out), x.dtype)
+        KERNELS["cpu"].convolve(_images(x), _weight(form), None, _images(y), form)
+        return y, lambda g: _window_broadcast.dual(g, kernel, stride, around, inside)
     x = padded(x, around)
-    inside, ones = x.shape[-len(kernel) :], (1,) * len(kernel)
+    ones = (1,) * len(kernel)
     counts = tuple(map(output_size, inside, kernel, stride))
     offsets = itertools.product(*map(range, kernel))
     elements = [x[(..., *element_slices(i, counts, stride, ones))] for i in offsets]
@@ -182,9 +194,45 @@ def _window_sum(x, kernel, stride, around):
 def _window_broadcast(g, kernel, stride, around, inside):
     """Returns the adjoint of `_window_sum`: each element of a window gets its g."""
     dims = len(kernel)
+    form = _convolved(g, g.size * math.prod(stride), inside, kernel, stride, around)
+    if form is not None:
+        images = _images(g)
+        x = KERNELS["cpu"].input_gradient(images, _weight(form), (*images.shape[:2], *form.size), form)
+        return x.reshape(*g.shape[:-2], *form.size), lambda gg: _window_sum.dual(gg, kernel, stride, around)
     windows = np.broadcast_to(g[(..., *[None] * dims)], (*g.shape, *kernel))
     x = inner(overlap_add(windows, inside, stride, (1,) * dims), around)
     return x, lambda gg: _window_sum.dual(gg, kernel, stride, around)
+
+
+def _convolved(x, count, inside, kernel, stride, around) -> Geometry | None:
+    """Returns the convolution with ones that adds up the windows of `count` elements, or None for NumPy.
+
+    Its kernel reads an image once, and adds in the same order; NumPy reads it for each element of a window.
+    Where windows don't overlap, that is once, too.
+    """
+    if count <= IN_CACHE:
+        return None
+    overlap = len(kernel) == 2 and all(k > s for k, s in zip(kernel, stride, strict=True))
+    if not (overlap and isinstance(x, np.ndarray) and x.dtype == np.float32 and use_fused.default):
+        return None
+    size = tuple([n - sum(p) for n, p in zip(inside, around, strict=True)])
+    form = geometry(size, kernel, stride, around, (1, 1), x.shape[-3])
+    if form.out[1] < SHORT_ROW:
+        return None
+    try:
+        conv2d.kernel("cpu")
+    except Unsupported:
+        return None
+    return form
+
+
+def _images(x: RawArray) -> RawArray:
+    """Returns x in the form that kernels take, (N, C, H, W), contiguous."""
+    return np.ascontiguousarray(x).reshape(-1, *x.shape[-3:])
+
+
+def _weight(form: Geometry) -> RawArray:
+    return np.ones((form.groups, 1, *form.kernel), np.float32)
 
 
 def _adaptive_avg_pool(dims, input, output_size):

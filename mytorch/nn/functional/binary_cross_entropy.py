@@ -9,16 +9,15 @@ from ...core.tensor import Tensor, raw_of
 from ...ops.autocast import autocasts, in_float32
 from ...ops.bounds import require_all
 from .composite import require_float
-from .loss import check_broadcast, is_visible, read_reduction, reduced, same_shape
+from .loss import check_broadcast, check_reduction, is_visible, legacy_reduction, reduced, same_shape
 
 
 @autocasts(in_float32)
+@legacy_reduction
 def binary_cross_entropy(
     input: Tensor,
     target: Tensor,
     weight: Tensor | None = None,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
     """Returns -(target log(input) + (1 - target) log(1 - input)), reduced; logarithms are clamped to -100.
@@ -37,7 +36,7 @@ def binary_cross_entropy(
     tensor(0.10536)
     """
     name = "binary_cross_entropy"
-    reduction = read_reduction(name, reduction, size_average, reduce)
+    check_reduction(name, reduction)
     same_shape(name, "target", target, input)
     for what, x in (("input", input), ("target", target)):
         if x.dtype != input.dtype:
@@ -70,12 +69,11 @@ def _bernoulli_nll(p, y):
 
 
 @autocasts(in_float32)
+@legacy_reduction
 def binary_cross_entropy_with_logits(
     input: Tensor,
     target: Tensor,
     weight: Tensor | None = None,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
     reduction: str = "mean",
     pos_weight: Tensor | None = None,
 ) -> Tensor:
@@ -101,7 +99,7 @@ def binary_cross_entropy_with_logits(
     tensor(0.12693)
     """
     name = "binary_cross_entropy_with_logits"
-    reduction = read_reduction(name, reduction, size_average, reduce)
+    check_reduction(name, reduction)
     same_shape(name, "target", target, input)
     require_float(input.dtype, name)
     require_float(target.dtype, name)

@@ -80,6 +80,8 @@ class Composite:
         self.signature = inspect.signature(reference)
         parameters = self.signature.parameters
         self._names = tuple(parameters)
+        self._count = len(self._names)  # arguments by position that are those of the reference
+        self._modern: Callable | None = None
         self._defaults = {name: p.default for name, p in parameters.items() if p.default is not p.empty}
         self._dtype = self._names.index("dtype") if "dtype" in self._names else None
         self._inplace = self._names.index("inplace") if "inplace" in self._names else None
@@ -97,6 +99,11 @@ class Composite:
         """
         self.checker = checker
         return checker
+
+    def accept(self, modern: Callable, signature: inspect.Signature) -> Composite:
+        """Lets calls have another signature: `modern(args, kwargs)` returns the reference's arguments."""
+        self._modern, self._count, self.__signature__ = modern, -1, signature
+        return self
 
     def manual(self, forward: Callable | None = None, *, half: bool = False) -> Callable:
         """Registers the variant with a manual backward; it may raise `Unsupported`.
@@ -149,7 +156,7 @@ class Composite:
         return variant
 
     def __call__(self, *args: Any, auto: bool = False, fused: bool | None = None, **kwargs: Any) -> Result:
-        if kwargs or len(args) != len(self._names):
+        if kwargs or len(args) != self._count:
             args = self._bind(args, kwargs)
         if fused is None and not auto:
             auto, fused = _chosen.variant
@@ -234,6 +241,8 @@ class Composite:
 
     def _bind(self, args: tuple, kwargs: dict[str, Any]) -> tuple:
         """Returns all arguments by position, with the defaults."""
+        if self._modern is not None:
+            args, kwargs = self._modern(args, kwargs)
         bound, defaults, used = [*args], self._defaults, 0
         for name in self._names[len(args) :]:
             if name in kwargs:

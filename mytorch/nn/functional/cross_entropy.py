@@ -15,18 +15,17 @@ from ...core.upcast import FLOAT32
 from ...ops import where
 from ...ops.bounds import check_range
 from .composite import composite, require_float
-from .loss import read_reduction, reduced
+from .loss import check_reduction, legacy_reduction, reduced
 from .softmax import log_softmax, shifted
 
 
+@legacy_reduction(before="ignore_index")
 @composite
 def nll_loss(
     input: Tensor,
     target: Tensor,
     weight: Tensor | None = None,
-    size_average: bool | None = None,
     ignore_index: int = -100,
-    reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
     """Returns the negative log-likelihood of the target classes, - weight[t] * input[t].
@@ -66,12 +65,12 @@ def weigh(
 
 
 @nll_loss.check
-def _check_nll(input, target, weight, size_average, ignore_index, reduce, reduction):
-    reduction = read_reduction("nll_loss", reduction, size_average, reduce)
+def _check_nll(input, target, weight, ignore_index, reduction):
+    check_reduction("nll_loss", reduction)
     if not input.ndim:
         raise ValueError("nll_loss(): expected 1 or more dimensions (got 0)")
     check_classes("nll_loss", input.data.shape, input.dtype, target, weight, ignore_index)
-    return input, target.long(), weight, None, ignore_index, None, reduction
+    return input, target.long(), weight, ignore_index, reduction
 
 
 def check_classes(
@@ -178,7 +177,7 @@ def class_back(d: RawArray, shape: tuple[int, ...]) -> RawArray:
 
 
 @nll_loss.manual
-def _nll_loss(x, target, weight, size_average, ignore_index, reduce, reduction):
+def _nll_loss(x, target, weight, ignore_index, reduction):
     shape, kind = x.shape, target.shape
     x = rows(class_last(x))
     counts, at, scale = _targets(x, target, weight, ignore_index)
@@ -195,14 +194,13 @@ def _nll_loss(x, target, weight, size_average, ignore_index, reduce, reduction):
     return np.reshape(loss, kind) if reduction == "none" else np.sum(loss) / norm, vjp
 
 
+@legacy_reduction(before="ignore_index")
 @composite
 def cross_entropy(
     input: Tensor,
     target: Tensor,
     weight: Tensor | None = None,
-    size_average: bool | None = None,
     ignore_index: int = -100,
-    reduce: bool | None = None,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
     dtype: DTypeLike = None,
@@ -246,10 +244,8 @@ def cross_entropy(
 
 
 @cross_entropy.check
-def _check_cross_entropy(
-    input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing, dtype
-):
-    reduction = read_reduction("cross_entropy", reduction, size_average, reduce)
+def _check_cross_entropy(input, target, weight, ignore_index, reduction, label_smoothing, dtype):
+    check_reduction("cross_entropy", reduction)
     if not 0 <= label_smoothing <= 1:
         raise RuntimeError(
             f"cross_entropy(): label_smoothing must be between 0.0 and 1.0, got {label_smoothing}"
@@ -264,7 +260,7 @@ def _check_cross_entropy(
         kind = input.dtype if dtype is None else dtype
         check_classes("cross_entropy", input.data.shape, kind, target, weight, ignore_index)
         target = target if target.dtype == np.int64 else target.long()
-    return input, target, weight, None, ignore_index, None, reduction, label_smoothing, dtype
+    return input, target, weight, ignore_index, reduction, label_smoothing, dtype
 
 
 def check_probabilities(
@@ -290,7 +286,7 @@ def check_probabilities(
 
 
 @cross_entropy.manual
-def _cross_entropy(x, target, weight, size_average, ignore_index, reduce, reduction, smoothing, dtype):
+def _cross_entropy(x, target, weight, ignore_index, reduction, smoothing, dtype):
     """The manual backward; shifted logits, their exponentials and the gradient share one buffer.
 
     With p = softmax(x) the gradient of -log(p[t]) is p - onehot(t); smoothing adds a mean over all t.

@@ -13,7 +13,7 @@ from ...ops import arange, cat, clamp, full_like, stack, tensor, where
 from ...ops.bounds import check_range
 from ...ops.gather_scatter import scatter_sum
 from .composite import composite, require_float
-from .loss import read_reduction, reduced
+from .loss import check_reduction, reduced
 
 # A path is a class a step; without repetitions and then without blanks it reads as the labels. Its states
 # are the labels with blanks between them and at both ends, s = 0 … 2 L. From one step to the next it stays in
@@ -83,11 +83,9 @@ def _moved(alpha: Tensor, by: int) -> Tensor:
     return cat([full_like(alpha[:, :width], NEVER), alpha[:, : alpha.shape[1] - width]], 1)
 
 
-
-
 @ctc_loss.check
 def _check(log_probs, targets, input_lengths, target_lengths, blank, reduction, zero_infinity):
-    reduction = read_reduction("ctc_loss", reduction, None, None)
+    check_reduction("ctc_loss", reduction)
     require_float(log_probs.dtype, "ctc_loss")
     if log_probs.ndim not in (2, 3):
         raise RuntimeError(f"ctc_loss(): expected log_probs of 2 or 3 dims, got {list(log_probs.shape)}")

@@ -8,17 +8,16 @@ from ...core.tensor import Tensor
 from ...ops import minimum, where, zeros_like
 from ...ops.autocast import autocasts, in_float32
 from .distance import pairwise_distance
-from .loss import check_broadcast, read_reduction, reduced
+from .loss import check_broadcast, check_reduction, legacy_reduction, reduced
 
 
 @autocasts(in_float32)
+@legacy_reduction
 def cosine_embedding_loss(
     input1: Tensor,
     input2: Tensor,
     target: Tensor,
     margin: float = 0,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
     """Returns 1 - cos where the target is 1, max(0, cos - margin) where it is -1, reduced.
@@ -36,7 +35,7 @@ def cosine_embedding_loss(
     tensor(1.00000)
     """
     name = "cosine_embedding_loss"
-    reduction = read_reduction(name, reduction, size_average, reduce)
+    check_reduction(name, reduction)
     if target.ndim > 1:
         raise RuntimeError(f"{name}(): 0D or 1D target tensor expected, got shape {target.data.shape}")
     dims = target.ndim + 1
@@ -54,12 +53,11 @@ def cosine_embedding_loss(
 
 
 @autocasts(in_float32)
+@legacy_reduction
 def hinge_embedding_loss(
     input: Tensor,
     target: Tensor,
     margin: float = 1.0,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
     """Returns the input where the target is 1, max(0, margin - input) where it is -1, reduced.
@@ -76,7 +74,7 @@ def hinge_embedding_loss(
     >>> F.hinge_embedding_loss(mytorch.tensor([0.5]), mytorch.tensor([-1]))
     tensor(0.50000)
     """
-    reduction = read_reduction("hinge_embedding_loss", reduction, size_average, reduce)
+    check_reduction("hinge_embedding_loss", reduction)
     check_broadcast("hinge_embedding_loss", input=input, target=target)
     near, far = input, (input.new_full((), margin) - input).clamp(min=0)
     zero = zeros_like(input)
@@ -84,6 +82,7 @@ def hinge_embedding_loss(
 
 
 @autocasts(in_float32)
+@legacy_reduction
 def triplet_margin_loss(
     anchor: Tensor,
     positive: Tensor,
@@ -92,8 +91,6 @@ def triplet_margin_loss(
     p: float = 2,
     eps: float = 1e-6,
     swap: bool = False,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
     """Returns max(0, d(anchor, positive) - d(anchor, negative) + margin), reduced; d is `pairwise_distance`.
@@ -113,7 +110,7 @@ def triplet_margin_loss(
     >>> F.triplet_margin_loss(mytorch.zeros(1, 2), mytorch.zeros(1, 2), mytorch.ones(1, 2) * 0.3)
     tensor(0.57574)
     """
-    reduction = read_reduction("triplet_margin_loss", reduction, size_average, reduce)
+    check_reduction("triplet_margin_loss", reduction)
     _check_triplet("triplet_margin_loss", anchor, positive, negative, margin)
     return _triplet(
         anchor, positive, negative, lambda x, y: pairwise_distance(x, y, p, eps), margin, swap, reduction
@@ -155,7 +152,7 @@ def triplet_margin_with_distance_loss(
         RuntimeError: numbers of dims that differ.
     """
     name = "triplet_margin_with_distance_loss"
-    reduction = read_reduction(name, reduction, None, None)
+    check_reduction(name, reduction)
     _check_triplet(name, anchor, positive, negative, margin)
     distance = distance_function or pairwise_distance
     return _triplet(anchor, positive, negative, distance, margin, swap, reduction)

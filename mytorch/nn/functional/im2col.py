@@ -31,6 +31,16 @@ CACHE = 8 << 20  # bytes of columns per block, so that the product reads them fr
 GPU_MEMORY = 1 << 30
 
 
+class Kernels(NamedTuple):
+    """What computes convolutions on a kind of device, see `fused_ops.convolution`."""
+
+    convolve: Callable  # (x, w, bias, y, form) writes y
+    input_gradient: Callable  # (dy, w, shape of x, form) returns dx
+
+
+KERNELS: dict[str, Kernels] = {}  # by kind of device; once they are loaded
+
+
 class Geometry(NamedTuple):
     """The sizes of a convolution, one per dim."""
 

@@ -11,11 +11,20 @@ from ...core.upcast import rounds_once
 from ...ops import where, xlogy
 from ...ops.autocast import autocasts, in_float32
 from ...ops.bounds import require_all
-from .loss import REDUCTIONS, at_least, check_broadcast, is_visible, read_reduction, reduced
+from .loss import (
+    REDUCTIONS,
+    at_least,
+    check_broadcast,
+    check_reduction,
+    from_legacy,
+    is_visible,
+    legacy_reduction,
+    reduced,
+)
 
 
 @autocasts(in_float32)
-def kl_div(
+def kl_div(  # without `legacy_reduction`, since it warns of `reduction` alone
     input: Tensor,
     target: Tensor,
     size_average: bool | None = None,
@@ -40,13 +49,15 @@ def kl_div(
     >>> F.kl_div(mytorch.tensor([0.5, 0.5]).log(), mytorch.tensor([0.9, 0.1]), reduction="sum")
     tensor(0.36806)
     """
-    if reduction == "mean" and size_average is None and reduce is None:
+    legacy = from_legacy(size_average, reduce)
+    if reduction == "mean" and legacy is None:
         warnings.warn(
             "kl_div(): reduction='mean' divides by the number of elements; the divergence of a batch is "
             "'batchmean', which divides by the size of the first dim",
             stacklevel=4,
         )
-    reduction = read_reduction("kl_div", reduction, size_average, reduce, (*REDUCTIONS, "batchmean"))
+    reduction = legacy or reduction
+    check_reduction("kl_div", reduction, (*REDUCTIONS, "batchmean"))
     check_broadcast("kl_div", input=input, target=target)
     for name, x in (("input", input), ("target", target)):
         if not is_floating_point(x.dtype):
@@ -86,7 +97,7 @@ def gaussian_nll_loss(
     tensor(0.50000)
     """
     name = "gaussian_nll_loss"
-    reduction = read_reduction(name, reduction, None, None)
+    check_reduction(name, reduction)
     if not isinstance(var, Tensor):
         var = input.new_full(input.shape, var)
     if is_visible(var):
@@ -110,14 +121,13 @@ def _fits(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
 
 
 @autocasts(in_float32)
+@legacy_reduction(before="eps")
 def poisson_nll_loss(
     input: Tensor,
     target: Tensor,
     log_input: bool = True,
     full: bool = False,
-    size_average: bool | None = None,
     eps: float = 1e-8,
-    reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
     """Returns the negative log-likelihood of a Poisson distribution, reduced.
@@ -138,7 +148,7 @@ def poisson_nll_loss(
     >>> F.poisson_nll_loss(mytorch.tensor([0.0]), mytorch.tensor([2.0]))
     tensor(1.00000)
     """
-    reduction = read_reduction("poisson_nll_loss", reduction, size_average, reduce)
+    check_reduction("poisson_nll_loss", reduction)
     check_broadcast("poisson_nll_loss", input=input, target=target)
     loss = input.exp() - target * input if log_input else input - target * (input + eps).log()
     if full:

@@ -26,7 +26,7 @@ from ...core.tensor import Tensor
 from ...ops import contiguous
 from .composite import Unsupported, composite
 from .cross_entropy import RowWeights, check_classes, check_probabilities, cross_entropy, row_weights
-from .loss import read_reduction, reduced
+from .loss import check_reduction, reduced
 
 # Bytes of a chunk's logits: small enough for the cache, large enough that dweight, to which each chunk adds,
 # is read and written few times.
@@ -134,7 +134,7 @@ def linear_cross_entropy(
         logits = logits + linear_bias.reshape(-1)
     logits = logits.reshape(*input.shape[:-1], *outputs)
     return cross_entropy.reference(
-        logits, target, weight, None, ignore_index, None, reduction, label_smoothing
+        logits, target, weight, ignore_index, reduction, label_smoothing
     )  # fmt: skip
 
 
@@ -152,7 +152,7 @@ def _check(
     input, linear_weight, target, linear_bias, weight, reduction, ignore_index, label_smoothing, options
 ):
     name, x, w = "linear_cross_entropy", input.data.shape, linear_weight.data.shape
-    reduction = read_reduction(name, reduction, None, None)
+    check_reduction(name, reduction)
     _check_shapes(name, x, w, None if linear_bias is None else linear_bias.data.shape)
     given = [t.dtype for t in (input, linear_weight, linear_bias) if t is not None]
     if len(set(given)) > 1:

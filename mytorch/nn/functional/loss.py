@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import warnings
-from typing import TypeAlias
+from collections.abc import Callable
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -12,26 +14,72 @@ from ...backends.device import RawArray, is_on_gpu
 from ...backends.dtypes import is_floating_point, promote_types
 from ...core.tensor import Tensor, raw_of
 from ...ops import where
+from .composite import Composite
 
+Function = TypeVar("Function", bound=Callable[..., Any])
 Loss: TypeAlias = Tensor | RawArray
 REDUCTIONS = ("mean", "sum", "none")
+_ANY_WAY = inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 
-def read_reduction(
-    name: str,
-    reduction: str,
-    size_average: bool | None,
-    reduce: bool | None,
-    allowed: tuple[str, ...] = REDUCTIONS,
-) -> str:
-    """Returns `reduction`, or the one that the deprecated `size_average` and `reduce` mean."""
-    if size_average is not None or reduce is not None:
-        return "none" if reduce is False else "sum" if size_average is False else "mean"
+def legacy_reduction(function: Function | None = None, *, before: str = "reduction") -> Function:
+    """Adds PyTorch's deprecated parameters `size_average` and `reduce` to a loss, by position, too.
+
+    The loss itself has `reduction` alone, which it gets from them.
+
+    Args:
+        before: the parameter that follows `size_average`; `reduce` is followed by `reduction`.
+    """
+    if function is None:
+        return functools.partial(legacy_reduction, before=before)
+    signature = inspect.signature(function)
+    parameters = [*signature.parameters.values()]
+    for name, following in (("size_average", before), ("reduce", "reduction")):
+        at = [p.name for p in parameters].index(following)
+        parameters.insert(at, inspect.Parameter(name, _ANY_WAY, default=None, annotation="bool | None"))
+    signature, names = signature.replace(parameters=parameters), [p.name for p in parameters]
+    first = names.index("size_average")
+
+    def modern(args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+        """Returns the arguments without the two."""
+        if len(args) <= first and "size_average" not in kwargs and "reduce" not in kwargs:
+            return args, kwargs
+        given = dict(zip(names[first:], args[first:], strict=False))
+        if len(args) > len(names) or not given.keys().isdisjoint(kwargs):
+            try:
+                signature.bind(*args, **kwargs)  # raises with the reason
+            except TypeError as error:
+                raise TypeError(f"{function.__name__}(): {error}") from None
+        given |= kwargs
+        meant = from_legacy(given.pop("size_average", None), given.pop("reduce", None))
+        return args[:first], given if meant is None else {**given, "reduction": meant}
+
+    if isinstance(function, Composite):
+        return function.accept(modern, signature)
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if kwargs or len(args) > first:
+            args, kwargs = modern(args, kwargs)
+        return function(*args, **kwargs)
+
+    call.__signature__ = signature
+    return call
+
+
+def from_legacy(size_average: bool | None, reduce: bool | None) -> str | None:
+    """Returns the reduction that the deprecated arguments mean; None if neither was given."""
+    if size_average is None and reduce is None:
+        return None
+    return "none" if reduce is False else "sum" if size_average is False else "mean"
+
+
+def check_reduction(name: str, reduction: str, allowed: tuple[str, ...] = REDUCTIONS) -> None:
+    """Raises ValueError unless the reduction is an allowed one."""
     if reduction not in allowed:
         raise ValueError(
             f"{name}(): {reduction} is not a valid value for reduction; valid are {str(allowed)[1:-1]}"
         )
-    return reduction
 
 
 def reduced(loss: Loss, reduction: str, count: Loss | float | None = None) -> Loss:

@@ -9,17 +9,16 @@ from ...ops import arange, logaddexp, relu, where
 from ...ops.autocast import autocasts, in_float32
 from ...ops.bounds import check_range
 from .composite import require_float
-from .loss import check_broadcast, read_reduction, reduced
+from .loss import check_broadcast, check_reduction, legacy_reduction, reduced
 
 
 @autocasts(in_float32)
+@legacy_reduction
 def margin_ranking_loss(
     input1: Tensor,
     input2: Tensor,
     target: Tensor,
     margin: float = 0,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
     """Returns max(0, -target (input1 - input2) + margin), reduced.
@@ -37,7 +36,7 @@ def margin_ranking_loss(
     tensor(2.00000)
     """
     name = "margin_ranking_loss"
-    reduction = read_reduction(name, reduction, size_average, reduce)
+    check_reduction(name, reduction)
     if not input1.ndim == input2.ndim == target.ndim:
         raise RuntimeError(
             f"{name}(): all input tensors should have the same number of dims, but got sizes: input1 "
@@ -48,11 +47,10 @@ def margin_ranking_loss(
 
 
 @autocasts(in_float32)
+@legacy_reduction
 def soft_margin_loss(
     input: Tensor,
     target: Tensor,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
     """Returns log(1 + exp(-target input)), reduced.
@@ -68,18 +66,17 @@ def soft_margin_loss(
     >>> F.soft_margin_loss(mytorch.tensor([0.0]), mytorch.tensor([1.0]))
     tensor(0.69315)
     """
-    reduction = read_reduction("soft_margin_loss", reduction, size_average, reduce)
+    check_reduction("soft_margin_loss", reduction)
     require_float(input.dtype, "soft_margin_loss")
     check_broadcast("soft_margin_loss", input=input, target=target)
     return reduced(logaddexp(-target.to(input.dtype) * input, input.new_zeros(())), reduction)
 
 
+@legacy_reduction
 def multilabel_soft_margin_loss(
     input: Tensor,
     target: Tensor,
     weight: Tensor | None = None,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
     """Returns the mean over the classes of the binary cross entropy of logits, reduced over the samples.
@@ -98,7 +95,7 @@ def multilabel_soft_margin_loss(
     tensor(0.69315)
     """
     name = "multilabel_soft_margin_loss"
-    reduction = read_reduction(name, reduction, size_average, reduce)
+    check_reduction(name, reduction)
     require_float(input.dtype, name)
     check_broadcast(name, input=input, target=target, **({} if weight is None else {"weight": weight}))
     if not input.ndim:
@@ -110,14 +107,13 @@ def multilabel_soft_margin_loss(
 
 
 @autocasts(in_float32)
+@legacy_reduction
 def multi_margin_loss(
     input: Tensor,
     target: Tensor,
     p: int = 1,
     margin: float = 1.0,
     weight: Tensor | None = None,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
     """Returns by how much other scores violate the margin to the target's, reduced over the samples.
@@ -139,7 +135,7 @@ def multi_margin_loss(
     tensor(0.25000)
     """
     name = "multi_margin_loss"
-    reduction = read_reduction(name, reduction, size_average, reduce)
+    check_reduction(name, reduction)
     if p not in (1, 2):
         raise ValueError(f"{name}(): only p == 1 and p == 2 are supported, got {p}")
     if weight is not None and weight.ndim != 1:
@@ -158,11 +154,10 @@ def multi_margin_loss(
 
 
 @autocasts(in_float32)
+@legacy_reduction
 def multilabel_margin_loss(
     input: Tensor,
     target: Tensor,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
     """Returns by how much other scores violate a margin of 1 to the targets', reduced over the samples.
@@ -182,7 +177,7 @@ def multilabel_margin_loss(
     tensor(0.10000)
     """
     name = "multilabel_margin_loss"
-    reduction = read_reduction(name, reduction, size_average, reduce)
+    check_reduction(name, reduction)
     input = _scores(name, input)
     classes = input.shape[-1]
     target = _labels(name, target, input.data.shape, -1, classes)

@@ -9,15 +9,14 @@ from ...backends.dtypes import is_floating_point
 from ...core.tensor import Tensor
 from ...ops import sign, where
 from .composite import Unsupported, composite, require_float
-from .loss import one_dtype, read_reduction, reduced, same_shape, warn_if_broadcast
+from .loss import check_reduction, legacy_reduction, one_dtype, reduced, same_shape, warn_if_broadcast
 
 
+@legacy_reduction
 @composite
 def mse_loss(
     input: Tensor,
     target: Tensor,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
     reduction: str = "mean",
     weight: Tensor | None = None,
 ) -> Tensor:
@@ -38,12 +37,11 @@ def mse_loss(
     return weighted((input - target).square(), weight, reduction)
 
 
+@legacy_reduction
 @composite
 def l1_loss(
     input: Tensor,
     target: Tensor,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
     reduction: str = "mean",
     weight: Tensor | None = None,
 ) -> Tensor:
@@ -57,12 +55,11 @@ def l1_loss(
     return weighted((input - target).abs(), weight, reduction)
 
 
+@legacy_reduction
 @composite
 def smooth_l1_loss(
     input: Tensor,
     target: Tensor,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
     reduction: str = "mean",
     beta: float = 1.0,
 ) -> Tensor:
@@ -130,32 +127,32 @@ def _check(name: str, input: Tensor, target: Tensor, weight: Tensor | None = Non
 
 
 @mse_loss.check
-def _check_mse(input, target, size_average, reduce, reduction, weight):
-    reduction = read_reduction("mse_loss", reduction, size_average, reduce)
+def _check_mse(input, target, reduction, weight):
+    check_reduction("mse_loss", reduction)
     input, target = _check("mse_loss", input, target, weight)
     require_float(input.dtype, "mse_loss")
-    return input, target, None, None, reduction, weight
+    return input, target, reduction, weight
 
 
 @l1_loss.check
-def _check_l1(input, target, size_average, reduce, reduction, weight):
-    reduction = read_reduction("l1_loss", reduction, size_average, reduce)
-    return *_check("l1_loss", input, target, weight), None, None, reduction, weight
+def _check_l1(input, target, reduction, weight):
+    check_reduction("l1_loss", reduction)
+    return *_check("l1_loss", input, target, weight), reduction, weight
 
 
 @smooth_l1_loss.check
-def _check_smooth_l1(input, target, size_average, reduce, reduction, beta):
-    reduction = read_reduction("smooth_l1_loss", reduction, size_average, reduce)
+def _check_smooth_l1(input, target, reduction, beta):
+    check_reduction("smooth_l1_loss", reduction)
     if beta < 0:
         raise RuntimeError(f"smooth_l1_loss(): does not support negative values for beta, got {beta}")
     input, target = _check("smooth_l1_loss", input, target)
     require_float(input.dtype, "smooth_l1_loss")
-    return input, target, None, None, reduction, beta
+    return input, target, reduction, beta
 
 
 @huber_loss.check
 def _check_huber(input, target, reduction, delta, weight):
-    reduction = read_reduction("huber_loss", reduction, None, None)
+    check_reduction("huber_loss", reduction)
     if delta <= 0:
         raise RuntimeError(f"huber_loss(): does not support non-positive values for delta, got {delta}")
     require_float(input.dtype, "huber_loss")
@@ -170,7 +167,7 @@ def _from_error(loss: RawArray, slope: RawArray, reduction: str, factor: float =
 
 
 @mse_loss.manual
-def _mse_loss(x, target, size_average, reduce, reduction, weight):
+def _mse_loss(x, target, reduction, weight):
     if weight is not None:
         raise Unsupported("weight")
     error = x - target
@@ -178,7 +175,7 @@ def _mse_loss(x, target, size_average, reduce, reduction, weight):
 
 
 @l1_loss.manual
-def _l1_loss(x, target, size_average, reduce, reduction, weight):
+def _l1_loss(x, target, reduction, weight):
     if weight is not None or not is_floating_point(x.dtype):
         raise Unsupported("weight, or integers")
     error = x - target
@@ -186,9 +183,9 @@ def _l1_loss(x, target, size_average, reduce, reduction, weight):
 
 
 @smooth_l1_loss.manual
-def _smooth_l1_loss(x, target, size_average, reduce, reduction, beta):
+def _smooth_l1_loss(x, target, reduction, beta):
     if beta == 0:
-        return _l1_loss(x, target, None, None, reduction, None)
+        return _l1_loss(x, target, reduction, None)
     error = x - target
     slope = np.clip(error, -beta, beta) / error.dtype.type(beta)
     return _from_error(slope * (error - 0.5 * beta * slope), slope, reduction)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator
@@ -11,7 +12,7 @@ import numpy as np
 from ...backends.device import RawArray
 from ..functional.composite import Unsupported
 from ..functional.convolution import conv1d, conv2d
-from ..functional.im2col import Geometry, geometry
+from ..functional.im2col import KERNELS, Geometry, Kernels, geometry
 
 
 def register(
@@ -68,6 +69,7 @@ def register(
 
         return y.reshape(y_shape), (x_vjp, weight_vjp, None if bias is None else bias_vjp)
 
+    KERNELS[kind] = Kernels(convolve, functools.partial(_input_gradient, convolve))
     conv1d.fused(kind)(variant)
     conv2d.fused(kind)(variant)
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from ...core.tensor import Tensor
 from .. import functional as F
 from ..functional.linear_cross_entropy import LinearCrossEntropyOptions
-from ..functional.loss import REDUCTIONS, read_reduction
+from ..functional.loss import REDUCTIONS, check_reduction, legacy_reduction
 from ..functional.types import DeviceLike, DTypeLike
 from ..module import Module
 from .linear import Linear
@@ -26,20 +26,20 @@ class _Loss(Module):
 
     reductions = REDUCTIONS
 
-    def __init__(self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"):
+    @legacy_reduction
+    def __init__(self, reduction: str = "mean"):
         super().__init__()
         name = type(self).__name__
-        self.reduction = read_reduction(name, reduction, size_average, reduce, self.reductions)
+        check_reduction(name, reduction, self.reductions)
+        self.reduction = reduction
 
 
 class _WeightedLoss(_Loss):
     """Base of the losses with a weight: a buffer, or None."""
 
-    def __init__(
-        self, weight: Tensor | None = None, size_average: bool | None = None, reduce: bool | None = None,
-        reduction: str = "mean",
-    ):  # fmt: skip
-        super().__init__(size_average, reduce, reduction)
+    @legacy_reduction
+    def __init__(self, weight: Tensor | None = None, reduction: str = "mean"):
+        super().__init__(reduction=reduction)
         self.register_buffer("weight", weight)
 
 
@@ -78,11 +78,9 @@ class SmoothL1Loss(_Loss):
     tensor(0.75000)
     """
 
-    def __init__(
-        self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
-        beta: float = 1.0,
-    ):  # fmt: skip
-        super().__init__(size_average, reduce, reduction)
+    @legacy_reduction
+    def __init__(self, reduction: str = "mean", beta: float = 1.0):
+        super().__init__(reduction=reduction)
         self.beta = beta
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
@@ -123,11 +121,9 @@ class _ClassLoss(_WeightedLoss):
         ignore_index: targets that are ignored.
     """
 
-    def __init__(
-        self, weight: Tensor | None = None, size_average: bool | None = None, ignore_index: int = -100,
-        reduce: bool | None = None, reduction: str = "mean",
-    ):  # fmt: skip
-        super().__init__(weight, size_average, reduce, reduction)
+    @legacy_reduction(before="ignore_index")
+    def __init__(self, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean"):
+        super().__init__(weight, reduction=reduction)
         self.ignore_index = ignore_index
 
 
@@ -154,11 +150,15 @@ class CrossEntropyLoss(_ClassLoss):
     tensor(0.12693)
     """
 
+    @legacy_reduction(before="ignore_index")
     def __init__(
-        self, weight: Tensor | None = None, size_average: bool | None = None, ignore_index: int = -100,
-        reduce: bool | None = None, reduction: str = "mean", label_smoothing: float = 0.0,
-    ):  # fmt: skip
-        super().__init__(weight, size_average, ignore_index, reduce, reduction)
+        self,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+    ):
+        super().__init__(weight, ignore_index=ignore_index, reduction=reduction)
         self.label_smoothing = label_smoothing
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
@@ -267,11 +267,11 @@ class BCEWithLogitsLoss(_WeightedLoss):
     tensor(0.12693)
     """
 
+    @legacy_reduction
     def __init__(
-        self, weight: Tensor | None = None, size_average: bool | None = None, reduce: bool | None = None,
-        reduction: str = "mean", pos_weight: Tensor | None = None,
-    ):  # fmt: skip
-        super().__init__(weight, size_average, reduce, reduction)
+        self, weight: Tensor | None = None, reduction: str = "mean", pos_weight: Tensor | None = None
+    ):
+        super().__init__(weight, reduction=reduction)
         self.register_buffer("pos_weight", pos_weight)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
@@ -296,11 +296,9 @@ class KLDivLoss(_Loss):
 
     reductions = (*REDUCTIONS, "batchmean")
 
-    def __init__(
-        self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
-        log_target: bool = False,
-    ):  # fmt: skip
-        super().__init__(size_average, reduce, reduction)
+    @legacy_reduction
+    def __init__(self, reduction: str = "mean", log_target: bool = False):
+        super().__init__(reduction=reduction)
         self.log_target = log_target
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
@@ -338,11 +336,11 @@ class PoissonNLLLoss(_Loss):
     tensor(1.00000)
     """
 
+    @legacy_reduction(before="eps")
     def __init__(
-        self, log_input: bool = True, full: bool = False, size_average: bool | None = None, eps: float = 1e-8,
-        reduce: bool | None = None, reduction: str = "mean",
-    ):  # fmt: skip
-        super().__init__(size_average, reduce, reduction)
+        self, log_input: bool = True, full: bool = False, eps: float = 1e-8, reduction: str = "mean"
+    ):
+        super().__init__(reduction=reduction)
         self.log_input, self.full, self.eps = log_input, full, eps
 
     def forward(self, log_input: Tensor, target: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from ...core.tensor import Tensor
 from .. import functional as F
+from ..functional.loss import legacy_reduction
 from .distance import PairwiseDistance
 from .loss import _Loss, _WeightedLoss
 
@@ -13,11 +14,9 @@ from .loss import _Loss, _WeightedLoss
 class _MarginLoss(_Loss):
     """Base of the losses whose first argument is a margin."""
 
-    def __init__(
-        self, margin: float = 0.0, size_average: bool | None = None, reduce: bool | None = None,
-        reduction: str = "mean",
-    ):  # fmt: skip
-        super().__init__(size_average, reduce, reduction)
+    @legacy_reduction
+    def __init__(self, margin: float = 0.0, reduction: str = "mean"):
+        super().__init__(reduction=reduction)
         self.margin = margin
 
 
@@ -50,11 +49,9 @@ class HingeEmbeddingLoss(_MarginLoss):
     tensor(0.50000)
     """
 
-    def __init__(
-        self, margin: float = 1.0, size_average: bool | None = None, reduce: bool | None = None,
-        reduction: str = "mean",
-    ):  # fmt: skip
-        super().__init__(margin, size_average, reduce, reduction)
+    @legacy_reduction
+    def __init__(self, margin: float = 1.0, reduction: str = "mean"):
+        super().__init__(margin, reduction=reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.hinge_embedding_loss(input, target, self.margin, reduction=self.reduction)
@@ -81,11 +78,11 @@ class MultiMarginLoss(_WeightedLoss):
     tensor(0.25000)
     """
 
+    @legacy_reduction
     def __init__(
-        self, p: int = 1, margin: float = 1.0, weight: Tensor | None = None, size_average: bool | None = None,
-        reduce: bool | None = None, reduction: str = "mean",
-    ):  # fmt: skip
-        super().__init__(weight, size_average, reduce, reduction)
+        self, p: int = 1, margin: float = 1.0, weight: Tensor | None = None, reduction: str = "mean"
+    ):
+        super().__init__(weight, reduction=reduction)
         if p not in (1, 2):
             raise ValueError(f"only p == 1 and p == 2 supported, got {p}")
         if weight is not None and weight.ndim != 1:
@@ -134,11 +131,16 @@ class TripletMarginLoss(_Loss):
     tensor(0.57574)
     """
 
+    @legacy_reduction
     def __init__(
-        self, margin: float = 1.0, p: float = 2.0, eps: float = 1e-6, swap: bool = False,
-        size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
-    ):  # fmt: skip
-        super().__init__(size_average, reduce, reduction)
+        self,
+        margin: float = 1.0,
+        p: float = 2.0,
+        eps: float = 1e-6,
+        swap: bool = False,
+        reduction: str = "mean",
+    ):
+        super().__init__(reduction=reduction)
         self.margin = _positive_margin("TripletMarginLoss", margin)
         self.p, self.eps, self.swap = p, eps, swap
 

@@ -36,7 +36,7 @@ KEPT = (
 # On a GPU these of half precision, too: a loop computes in float32 and would need casts before and behind it.
 KEPT_IN_HALF = ("sigmoid", "silu", "leaky_relu", "relu", "squared_relu", "softmax", "log_softmax")
 # Those that check elements, which aren't there in a capture, and the number of arguments for their checkers.
-CHECKED = {"embedding": 7, "cross_entropy": 9, "linear_cross_entropy": 8}
+CHECKED = {"embedding": 7, "cross_entropy": 7, "linear_cross_entropy": 8}
 _APART = ("linear", "layer_norm", "add_layer_norm", "rms_norm", "group_norm", "gelu", "swiglu", "geglu")
 _SMALL = 1 << 14  # elements
 _SMALL_PRODUCT = 1 << 20  # multiplications

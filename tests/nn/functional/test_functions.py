@@ -1,11 +1,15 @@
 """What functions do beside their values: dropout's randomness, saved memory, PyTorch's old arguments."""
 
+import inspect
+import operator
+import re
+
 import numpy as np
 import pytest
 import torch
 
 import mytorch
-from mytorch import Tensor
+from mytorch import Tensor, nn
 from mytorch.nn import functional as F
 from tests.oracle import check
 
@@ -134,6 +138,61 @@ def test_pytorch_s_old_names_of_the_reduction(size_average, reduce):
     for name, target in (("mse_loss", y), ("nll_loss", t), ("cross_entropy", t)):
         ours, theirs = getattr(F, name), getattr(torch.nn.functional, name)
         check(ours, theirs, x, target, size_average=size_average, reduce=reduce)
+
+
+@pytest.mark.parametrize("place", ["nn", "nn.functional"])
+def test_the_old_names_are_where_pytorch_has_them(place):
+    """By position, too: nn.CrossEntropyLoss(weight, size_average, ignore_index, reduce, reduction)."""
+    theirs, ours = (operator.attrgetter(place)(package) for package in (torch, mytorch))
+    wanted = {
+        name: [*inspect.signature(getattr(theirs, name)).parameters]
+        for name in dir(theirs) if re.search("_loss$|Loss$|cross_entropy|kl_div", name)
+    }  # fmt: skip
+    wanted = {name: names for name, names in wanted.items() if "size_average" in names}
+    found = {name: [*inspect.signature(getattr(ours, name)).parameters] for name in wanted}
+    assert len(wanted) > 15
+    assert {name: names[: len(wanted[name])] for name, names in found.items()} == wanted
+
+
+@pytest.mark.filterwarnings("ignore:size_average and reduce args")
+def test_the_old_names_by_position():
+    x, y, t = np.abs(normal(4, 3)), np.abs(normal(4, 3)), np.array([0, 2, 1, 1])
+    calls = {
+        "mse_loss": [(y, None, False), (y, None, None, "sum"), (y, True, True, "none")],
+        "nll_loss": [(t, None, False), (t, None, None, 2), (t, None, None, 2, False)],
+        "cross_entropy": [(t, None, False, -100, None, "mean", 0.1), (t, None, None, 1, None, "sum")],
+        "poisson_nll_loss": [(y, True, False, False), (y, False, False, None, 1e-3, None, "sum")],
+        "soft_margin_loss": [(np.sign(y), False, None)],
+    }
+    for name, rows in calls.items():
+        for target, *rest in rows:
+            ours = getattr(F, name)(mytorch.tensor(x), mytorch.tensor(target), *rest)
+            theirs = getattr(torch.nn.functional, name)(torch.tensor(x), torch.tensor(target), *rest)
+            np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-5, err_msg=f"{name} {rest}")
+    assert nn.CrossEntropyLoss(None, False, 3).ignore_index == 3
+    assert nn.CrossEntropyLoss(None, False).reduction == nn.L1Loss(False).reduction == "sum"
+    assert (
+        nn.SmoothL1Loss(None, None, "none", 2.0).beta == 2
+        and nn.BCELoss(None, None, False).reduction == "none"
+    )
+
+
+def test_wrong_calls_of_losses_with_old_names():
+    x = Tensor(normal(3))
+    for call, message in (
+        (
+            lambda: F.mse_loss(x, x, None, None, "sum", None, 1),
+            r"^mse_loss\(\): too many positional arguments",
+        ),
+        (
+            lambda: F.soft_margin_loss(x, x, None, size_average=True),
+            r"^soft_margin_loss\(\): multiple values",
+        ),
+        (lambda: F.l1_loss(x, x, sizeaverage=True), r"^l1_loss\(\): got an unexpected keyword argument"),
+        (lambda: nn.L1Loss(1, 2, "sum", 4), "too many positional arguments"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            call()
 
 
 @pytest.mark.filterwarnings("ignore:Using a target size")  # PyTorch's

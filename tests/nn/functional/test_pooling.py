@@ -7,11 +7,13 @@ import torch
 import mytorch
 from mytorch import Tensor
 from mytorch.nn import functional as F
+from mytorch.nn.functional import avg_pooling
 from tests.each import each
 from tests.oracle import check
 
 rng = np.random.default_rng(0)
 INF, NAN = np.inf, np.nan
+GRADS = {Tensor: mytorch.autograd.grad, torch.Tensor: torch.autograd.grad}
 
 
 def normal(*shape, dtype="float32"):
@@ -202,6 +204,64 @@ OTHERWISE = {
     "adaptive: negative",
     "interpolate: antialias",
 }  # PyTorch fails, too, by chance with another class
+
+
+OVERLAPPING = {  # arguments of avg_pool2d
+    "3, 2": (3, 2, 1), "3, 1": (3, 1, 1), "tall": ((4, 2), (1, 1), (2, 0)), "rounded up": (3, 2, 1, True),
+    "without the padding": (3, 2, 1, False, False), "a divisor": ((2, 3), (1, 2), 0, False, True, 7),
+}  # fmt: skip
+
+
+@pytest.fixture
+def taken(monkeypatch):
+    """A list of what decided for the kernel (True) or for NumPy, also for small arrays."""
+    monkeypatch.setenv("MYTORCH_COMPILE", "wait")
+    decisions, convolved = [], avg_pooling._convolved
+    monkeypatch.setattr(avg_pooling, "IN_CACHE", 0)
+
+    def decide(*args):
+        form = convolved(*args)
+        decisions.append(form is not None)
+        return form
+
+    monkeypatch.setattr(avg_pooling, "_convolved", decide)
+    return decisions
+
+
+@pytest.mark.parametrize("name", OVERLAPPING)
+def test_large_overlapping_windows_take_the_kernel_of_convolutions(name, taken, monkeypatch):
+    """With NumPy's sums, bit for bit, and PyTorch's gradients, and their own gradients."""
+    monkeypatch.setattr(avg_pooling, "SHORT_ROW", 1)
+    args = OVERLAPPING[name]
+    for shape in ((2, 3, 9, 20), (3, 9, 20)):
+        x = normal(*shape)
+        check(lambda t: F.avg_pool2d(t, *args), lambda t: torch.nn.functional.avg_pool2d(t, *args), x)
+        y = F.avg_pool2d(Tensor(x).transpose(-1, -2).contiguous().transpose(-1, -2), *args)
+        assert taken and all(taken)
+        with F.use_fused(False):
+            assert (F.avg_pool2d(Tensor(x), *args) == y).all() and not taken.pop()
+
+    def twice(pool, t):
+        (dx,) = GRADS[type(t)]((pool(t, *args) ** 2).sum(), t, create_graph=True)
+        return dx * dx
+
+    check(lambda t: twice(F.avg_pool2d, t), lambda t: twice(torch.nn.functional.avg_pool2d, t), x)
+    assert all(taken)
+
+
+def test_windows_that_stay_with_numpy(taken, monkeypatch):
+    """Those that don't overlap, short rows, other dtypes, one and three dims; small arrays."""
+    F.avg_pool2d(Tensor(normal(2, 3, 20, 40)), 2)
+    F.avg_pool2d(Tensor(normal(2, 3, 20, 17)), 3, 1)
+    F.avg_pool2d(Tensor(normal(2, 3, 20, 40, dtype="float64")), 3, 1)
+    F.avg_pool2d(Tensor(integers(2, 3, 20, 40)), 3, 1)
+    F.avg_pool1d(Tensor(normal(2, 3, 40)), 3, 1)
+    F.avg_pool3d(Tensor(normal(2, 3, 9, 9, 40)), 3, 1)
+    monkeypatch.setattr(avg_pooling, "IN_CACHE", 2 * 3 * 20 * 40)
+    F.avg_pool2d(Tensor(normal(2, 3, 20, 40)), 3, 1)
+    assert taken == [False] * 7
+    F.avg_pool2d(Tensor(normal(2, 3, 21, 40)), 3, 1)
+    assert taken[7:] == [True]
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -82,7 +82,7 @@ def _backward(x, target, ignore_index, smooth, saved, g, norm, dx):
 
 
 @cross_entropy.fused("cpu")
-def _cross_entropy(x, target, weight, size_average, ignore_index, reduce, reduction, smoothing, dtype):
+def _cross_entropy(x, target, weight, ignore_index, reduction, smoothing, dtype):
     require_single(x, weight)
     if target.dtype.kind == "f":
         raise Unsupported("the kernel is for class indices, not for probabilities")

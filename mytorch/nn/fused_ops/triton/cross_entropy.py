@@ -110,7 +110,7 @@ def _backward(
 
 
 @cross_entropy.fused("cuda")
-def _cross_entropy(x, target, weight, size_average, ignore_index, reduce, reduction, smoothing, dtype):
+def _cross_entropy(x, target, weight, ignore_index, reduction, smoothing, dtype):
     require_dtypes(x, weight)
     if is_floating_point(target.dtype):
         raise Unsupported("the kernel is for class indices, not for probabilities")

@@ -37,7 +37,7 @@ from ..tracing.host import draws
 from .checking import extent_of, is_known
 from .objects import ObjectWriter
 
-VERSION = 2
+VERSION = 3
 _MOST_APART = 64  # how many times its size an array of state may span
 
 

@@ -1,4 +1,4 @@
-"""The picture of a training run."""
+"""The folder of a training run: samples of a model's text, and the picture of the losses."""
 
 import json
 import math
@@ -7,7 +7,32 @@ import sys
 import pytest
 from matplotlib.figure import Figure
 
-from mytorch.utils.loss_curve import draw_loss_curve
+import mytorch
+from mytorch.models import GPT2, GPT2Config
+from mytorch.tokenizers import CharTokenizer
+from run_folder import draw_loss_curve, sample_text, save_loss_curve
+
+
+def test_a_sample_draws_numbers_of_its_own(tmp_path):
+    """It is reproducible, leaves the default generator and the model's mode, and has known tokens only."""
+    CharTokenizer("\nab").save(tmp_path / "tokenizer.json")
+    model = GPT2(GPT2Config(n_layer=1, n_head=1, n_embd=8, vocab_size=5, context_length=4, dropout_p=0.5))
+    mytorch.manual_seed(3)
+    samples = [sample_text(model, tmp_path, 50, seed) for seed in (0, 0, 1)]
+    drawn = mytorch.rand(3)
+    mytorch.manual_seed(3)
+    assert (drawn == mytorch.rand(3)).all() and model.training
+    assert samples[0] == samples[1] != samples[2]
+    assert set(samples[0]) == set("\nab") and 10 < len(samples[0]) < 50  # ids 3 and 4 are padding
+    assert not sample_text(model.eval(), tmp_path, 0) and not model.training
+
+    model.lm_head.weight.data[0] = float("nan")
+    assert sample_text(model.train(), tmp_path, 5).startswith("(multinomial(): ") and model.training
+
+
+def test_without_a_tokenizer_it_says_so_once(tmp_path, capsys):
+    assert [sample_text(None, tmp_path, 5) for _ in range(2)] == ["", ""]
+    assert capsys.readouterr().err.count("no samples of text: ") == 1
 
 
 def write(folder, lines):
@@ -72,3 +97,13 @@ def test_errors(tmp_path, monkeypatch):
     with pytest.raises(ImportError, match="pip install matplotlib"):
         draw_loss_curve(tmp_path / "metrics.jsonl", tmp_path / "x.png")
     assert not (tmp_path / "x.png").exists()
+
+
+def test_a_run_without_matplotlib_says_so(tmp_path, monkeypatch, capsys):
+    write(tmp_path, [{"iteration": 1, "loss": 2.0}])
+    save_loss_curve(tmp_path)
+    picture = tmp_path / "loss.png"
+    assert picture.exists() and capsys.readouterr().out == f"loss curve: {picture}\n"
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    save_loss_curve(tmp_path)
+    assert "pip install matplotlib" in capsys.readouterr().out
