@@ -63,7 +63,8 @@ SMOOTH = split("""
 {a} + {b} | {a} - {b} | {a} * {b} | {a} + {s} | {s} - {a} | {a} * {s} | {a} / ({b} + 0) | {a} / {s}
 {s} / {a}
 {a}.exp() | {a}.sin() | {a}.tanh() | {a}.sigmoid() | {a}.sqrt() | {a}.log() | {a}.log1p() | {a}.erf()
-({a} + 0).rsqrt() | {a}.mean() | {a}.mean({i}) | {a}.std({i}) | {a}.var({i}, unbiased=False) | {a}.softmax({i})
+({a} + 0).rsqrt() | {a}.mean() | {a}.mean({i}) | {a}.std({i}) | {a}.var({i}, unbiased=False)
+{a}.softmax({i})
 {a}.log_softmax({i}) | {a}.logsumexp({i}) | {a}.norm() | {a}.norm(dim={i}) | {a}.cumsum({i})
 {a}.cumprod({i}) | {a} @ {b} | {a} @ {b}.transpose(-2, -1) | {a} ** 2 | {a} ** {s} | {a} ** {b}
 {a}.atan2({b}) | {a}.lerp({b}, 0.3) | {a}.sum({i}) | {a}.prod({i}) | {a}.cos() | N.silu({a})
