@@ -225,7 +225,7 @@ def _read(x: Tensor, index: object) -> tuple[tuple | None, dict[int, Tensor | Ra
     read = []
     for i in items:  # no comprehension: the warning in _index_array counts the frames up to the user's line
         read.append(_item(i, x))
-    if len({_is_element(i) for i in read if type(i) not in _PLAIN}) > 1:
+    if forces and len({_is_element(i) for i in read if type(i) not in _PLAIN}) > 1:
         read = [int(i) if _is_element(i) else i for i in read]  # beside arrays
     taken = sum(_dims_taken(i) for i in read)
     if taken > x.ndim:
