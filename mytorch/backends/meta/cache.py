@@ -4,7 +4,7 @@ A rule is a function of meta arrays. It runs on arrays of the layouts of its arg
 own, so that nothing but the key (the rule, the layouts, the other arguments) can decide on its result. Kept
 is how to make the result of other arrays of these layouts: new arrays, views of arguments, arguments
 themselves. Errors are not kept, and neither are calls with arguments that have elements, or that are of
-classes that this file doesn't know.
+classes that this file doesn't know. Of equal calls only the first gives NumPy's warnings.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def call(rule: Callable, args: tuple, kwargs: dict, by_value: bool = True) -> An
     """Returns `rule(*args, **kwargs)`.
 
     Args:
-        by_value: the values of floating-point numbers may decide on the result, not only their dtypes.
+        by_value: the values of floating-point numbers among `args` may decide on the result; else only their
+            types do.
     """
     key, arrays = [rule], []
     for x in args:
@@ -42,7 +43,7 @@ def call(rule: Callable, args: tuple, kwargs: dict, by_value: bool = True) -> An
         key.append(_KEYWORDS)
         for name, x in kwargs.items():
             key.append(name)
-            if not _add(x, key, arrays, by_value):
+            if not _add(x, key, arrays, True):
                 return rule(*args, **kwargs)
     found = _known.get(kept := tuple(key))
     if found is None:

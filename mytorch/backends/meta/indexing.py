@@ -52,7 +52,7 @@ def _items(index: object) -> tuple:
 
 
 def _is_array(i: object) -> bool:
-    return isinstance(i, (MetaArray, np.ndarray, list, bool))
+    return isinstance(i, (MetaArray, np.ndarray, list, tuple, range, bool, np.bool))
 
 
 def _is_mask(i: object) -> bool:
@@ -61,7 +61,7 @@ def _is_mask(i: object) -> bool:
 
 def _read(i: object) -> RawArray:
     """An array of integers."""
-    if isinstance(i, list):
+    if isinstance(i, (list, tuple, range)):
         i = np.asarray(i) if i else np.zeros(0, np.int64)
     if _is_mask(i):
         if isinstance(i, np.ndarray) and i.ndim == 1:
