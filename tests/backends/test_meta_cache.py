@@ -200,7 +200,8 @@ ARGUMENTS = [
     (1,), (True,), (1.0,), (1 + 0j,), (np.int64(1),), (np.longlong(1),), (np.float64(1),), (np.True_,),
     ("1",), (None,), (...,), (0.5,), (float,), (int,), (tuple,), (slice,), (np.float64,), (np.dtype("f8"),),
     (np.dtype("l"),), (np.dtype("q"),), (), ((),), ([],), ((1,),), ([1],), ((1, 2),), ((1,), 2), (1, 2),
-    (1, (2,)), ((1, (2,)),), (slice(1, 2, 3),), (slice, 1, 2, 3), (slice(1, 2), 3), (tuple, 1, 2),
+    (1, (2,)), ((1, (2,)),), (slice(1, 2, 3),), (slice, 1, 2, 3), (slice(1, 2), 3), (1, 2, None, 3),
+    (tuple, 1, 2),
     (float, 1.0), (1.0, float), (1.0, 1.0), (int, 1), (type,), (type, int), (slice(1.0, 2, 3),),
     (slice(None),), (slice(None), None), (new(2), 1), (new(2), True), (new((2,), "f4"), 1), ([new(2), 1],),
     (new((2, 1)), 1), (view(new(2), layout((2,), (0,), np.dtype(float))), 1),
@@ -276,6 +277,14 @@ def test_a_rule_runs_once():
     with pytest.raises(TypeError):
         rule(new((5, 6)), 2.0)
     assert runs[:3] == [2, 3, True]
+
+
+def test_other_results_are_made_each_time():
+    for rule in (lambda x: {"x": 1}, lambda x: np.ones(2), lambda x: (x, [{}])):
+        kept = cache.cached(rule)
+        assert kept(new(3)) is not kept(new(3))
+    kept = cache.cached(lambda x: view(new(4), new(2).layout))
+    assert {kept(new(3)).base.shape for _ in range(2)} == {(4,)}
 
 
 @each("x", [np.arange(3), {"a": 1}, {1}, object(), np.array(1), [np.arange(2)], slice(np.arange(2))])

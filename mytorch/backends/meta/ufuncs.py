@@ -20,7 +20,7 @@ def _rule(ufunc: np.ufunc, method: str) -> Callable:
 
 
 def _array_ufunc(self, ufunc, method, *inputs, **kwargs):
-    return call(_rule(ufunc, method), inputs, kwargs, method != "__call__")
+    return call(_rule(ufunc, method), inputs, kwargs, by_value=False)
 
 
 MetaArray.__array_ufunc__ = _array_ufunc
