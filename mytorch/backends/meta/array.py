@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from ..address import Address, address_of
-from ..device import META, RawArray, device
+from ..device import META, RawArray
 from ..dtypes import DTypeLike
 from .layout import ADDRESS, Layout, Shape, cut, layout, layout_of, like_sample, steps
 from .storage import Storage
@@ -48,10 +48,7 @@ class MetaArray(np.lib.mixins.NDArrayOperatorsMixin):
     itemsize = property(attrgetter("layout.itemsize"))
     nbytes = property(attrgetter("layout.nbytes"))
     flags = property(attrgetter("layout.flags"))
-
-    @property
-    def device(self) -> device:
-        return META
+    device = META
 
     @property
     def data(self) -> Pointer:

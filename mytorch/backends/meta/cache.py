@@ -19,6 +19,7 @@ from .layout import Layout
 from .storage import memory
 
 MOST = 1 << 13  # calls that are kept
+LONGEST = 256  # of their keys: an index may be a list of any length
 _known: dict[tuple, Layout | Callable[[list[MetaArray]], Any]] = {}  # a layout for a new array
 _KEYWORDS = object()  # what lies between arguments and keyword arguments in a key
 
@@ -92,6 +93,8 @@ def _add(x: object, key: list, arrays: list[MetaArray], by_value: bool) -> bool:
 
 def _first(key: tuple, arrays: list[MetaArray], rule: Callable, args: tuple, kwargs: dict) -> Any:
     """Runs the rule, and keeps what it makes."""
+    if len(key) > LONGEST:
+        return rule(*args, **kwargs)
     given: list[MetaArray] = []
     peak = memory.peak
     try:
