@@ -37,7 +37,8 @@ OF_NUMBERS = {
     "initial": lambda x, y: np.add.reduce(x, initial=y), "result_type": np.result_type, "round": np.round,
     "into": lambda x, y: np.add(x, y, out=x), "in place": lambda x, y: x.__iadd__(y), "isclose": np.isclose,
     "add dtype": lambda x, y: np.add(x, x, dtype=y), "sum dtype": lambda x, y: np.sum(x, dtype=y),
-    "at": lambda x, y: np.add.at(x, 0, y),
+    "at": lambda x, y: np.add.at(x, 0, y), "unsafe": lambda x, y: np.add(x, y, out=x, casting="unsafe"),
+    "signature": lambda x, y: np.add(x, y, signature="ll->l", casting="unsafe"),
 }  # fmt: skip
 OF_AXES = {
     "sum": np.sum, "max": np.max, "mean": lambda x, axis: np.mean(x, axis, keepdims=True), "var": np.var,

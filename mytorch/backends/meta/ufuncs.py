@@ -20,7 +20,8 @@ def _rule(ufunc: np.ufunc, method: str) -> Callable:
 
 
 def _array_ufunc(self, ufunc, method, *inputs, **kwargs):
-    return call(_rule(ufunc, method), inputs, kwargs, by_value=False)
+    others = len(kwargs) > ("out" in kwargs)  # a signature casts numbers, which raises for some values
+    return call(_rule(ufunc, method), inputs, kwargs, by_value=others)
 
 
 MetaArray.__array_ufunc__ = _array_ufunc
