@@ -65,6 +65,7 @@ RUNS = {
     "loader": (["--loads", "tiny"], [load.name[0] for load in loader.LOADS["tiny"]]),
     "kernels": (["--kernels", "relu", "gelu"], ["gelu", "relu"]),
     "compile": (["--jobs", "policy", "MLP"], ["policy", "MLP"]),
+    "meta": (["--jobs", "x + y", "layer norm"], ["x + y", "layer norm"]),
     "gpt_step": (["--config", "tiny", "--steps", "2"], ["PyTorch eager", "mytorch"]),
     "gpt_step --generate": (["--config", "tiny"], ["PyTorch eager", "mytorch"]),
 }

@@ -9,6 +9,7 @@ import numpy as np
 
 import mytorch
 from mytorch.backends.meta.array import MetaArray, new, view
+from mytorch.backends.meta.layout import layout_of
 from mytorch.core.graph import owner_of
 from mytorch.core.tensor import from_raw
 
@@ -41,8 +42,7 @@ def _raw(raw: np.ndarray, memo: dict) -> MetaArray:
     if not raw.size:
         return new(raw.shape, raw.dtype)
     offset = raw.ctypes.data - owner.ctypes.data
-    element = memory.layout[offset : offset + raw.itemsize].view(raw.dtype)
-    return view(memory, np.lib.stride_tricks.as_strided(element, raw.shape, raw.strides))
+    return view(memory, layout_of(raw), offset)
 
 
 def facts_of(x: Any) -> Any:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
+from operator import attrgetter
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from ..address import Address, address_of
-from ..device import META, RawArray, device
+from ..device import META, RawArray
 from ..dtypes import DTypeLike
-from . import layout as layouts
-from .layout import Shape
+from .layout import ADDRESS, Layout, Shape, cut, layout, layout_of, like_sample, steps
 from .storage import Storage
 
 NO_DATA = "Cannot copy out of meta tensor; no data!"
@@ -26,35 +26,33 @@ class Pointer(NamedTuple):
 class MetaArray(np.lib.mixins.NDArrayOperatorsMixin):
     """An array that has a shape, strides, a dtype and a place in a storage, but no elements.
 
-    Made by the functions of `creation`, and by NumPy's functions of other meta arrays.
+    Made by the functions of `creation`, and by NumPy's functions of other meta arrays. Files that import this
+    one add what needs rules: `ufuncs` adds `__array_ufunc__`, `functions` `__array_function__`, `indexing`
+    `__getitem__` and `__setitem__`, `methods` and `writing` the methods.
 
     Attributes:
-        layout: a NumPy array of its shape, strides and dtype, whose elements must not be read.
+        layout: its shape, strides and dtype.
         base: the array that owns the storage, for a view; else None.
         storage: what it would lie in.
+        offset: where it begins in it, in bytes.
     """
 
-    __slots__ = ("layout", "base", "storage", "__weakref__")
+    __slots__ = ("layout", "base", "storage", "offset", "__weakref__")
     __hash__ = None
 
-    shape = property(lambda self: self.layout.shape)
-    strides = property(lambda self: self.layout.strides)
-    dtype = property(lambda self: self.layout.dtype)
-    ndim = property(lambda self: self.layout.ndim)
-    size = property(lambda self: self.layout.size)
-    itemsize = property(lambda self: self.layout.itemsize)
-    nbytes = property(lambda self: self.layout.nbytes)
-    flags = property(lambda self: self.layout.flags)
-    T = property(lambda self: view(self, self.layout.T))
-    mT = property(lambda self: view(self, self.layout.mT))
-
-    @property
-    def device(self) -> device:
-        return META
+    shape = property(attrgetter("layout.shape"))
+    strides = property(attrgetter("layout.strides"))
+    dtype = property(attrgetter("layout.dtype"))
+    ndim = property(attrgetter("layout.ndim"))
+    size = property(attrgetter("layout.size"))
+    itemsize = property(attrgetter("layout.itemsize"))
+    nbytes = property(attrgetter("layout.nbytes"))
+    flags = property(attrgetter("layout.flags"))
+    device = META
 
     @property
     def data(self) -> Pointer:
-        return Pointer(self.storage.start + address_of(self.layout) - layouts.ADDRESS)
+        return Pointer(self.storage.start + self.offset)
 
     @property
     def address(self) -> Address:
@@ -62,48 +60,8 @@ class MetaArray(np.lib.mixins.NDArrayOperatorsMixin):
         found.array = self
         return found
 
-    @property
-    def real(self) -> MetaArray:
-        return view(self, self.layout.real) if self.dtype.kind == "c" else self
-
-    @property
-    def imag(self) -> MetaArray:
-        return view(self, self.layout.imag) if self.dtype.kind == "c" else new(self.shape, self.dtype)
-
-    @real.setter
-    def real(self, value: object) -> None:
-        self.real[...] = value
-
-    @imag.setter
-    def imag(self, value: object) -> None:
-        self.imag[...] = value
-
-    def __array_ufunc__(self, ufunc, method, *inputs, **kwargs):
-        from .ufuncs import call_ufunc
-
-        if not all([isinstance(x, _OPERANDS) for x in inputs]):
-            return NotImplemented  # a Tensor's or an Array's call
-        return call_ufunc(ufunc, method, inputs, kwargs)
-
-    def __array_function__(self, function, types, args, kwargs):
-        from .functions import call_function
-
-        if not all([issubclass(kind, _OPERANDS) for kind in types]):
-            return NotImplemented
-        return call_function(function, args, kwargs)
-
-    def __getitem__(self, index):
-        from .indexing import getitem
-
-        return getitem(self, index)
-
-    def __setitem__(self, index, value):
-        from .indexing import setitem
-
-        setitem(self, index, value)
-
     def __len__(self) -> int:
-        return len(self.layout)
+        return len(self.layout.array)
 
     def __iter__(self):
         if not self.ndim:
@@ -134,13 +92,14 @@ class MetaArray(np.lib.mixins.NDArrayOperatorsMixin):
         return f"MetaArray(shape={self.shape}, strides={self.strides}, dtype={self.dtype})"
 
 
-_OPERANDS = (MetaArray, np.ndarray, np.generic, int, float, complex, list, tuple, type(None))
+OPERANDS = (MetaArray, np.ndarray, np.generic, int, float, complex, list, tuple, type(None))
+_make = object.__new__
 
 
-def new_of(layout: np.ndarray) -> MetaArray:
+def new_of(layout: Layout) -> MetaArray:
     """Returns an array with this layout and a storage of its own."""
-    self = object.__new__(MetaArray)
-    self.layout, self.base, self.storage = layout, None, Storage(layout.nbytes)
+    self = _make(MetaArray)
+    self.layout, self.base, self.storage, self.offset = layout, None, Storage(layout.nbytes), 0
     return self
 
 
@@ -152,15 +111,20 @@ def new(shape: int | Shape, dtype: DTypeLike = float, order: str = "C") -> MetaA
     if math.prod(n or 1 for n in shape) * dtype.itemsize >= 1 << 63:
         raise RuntimeError(f"Storage size calculation overflowed with sizes={list(shape)}")
     dims = range(len(shape)) if order != "F" else reversed(range(len(shape)))
-    return new_of(layouts.layout(shape, layouts.steps(shape, dims, dtype.itemsize), dtype))
+    return new_of(layout(shape, steps(shape, dims, dtype.itemsize), dtype))
 
 
-def view(x: MetaArray, layout: np.ndarray) -> MetaArray:
-    """Returns a view of `x` with this layout, which NumPy made of that of `x` without a copy."""
-    self = object.__new__(MetaArray)
-    self.layout, self.storage = layout, x.storage
+def view(x: MetaArray, layout: Layout, offset: int = 0) -> MetaArray:
+    """Returns a view of `x` with this layout, which begins `offset` bytes after `x`."""
+    self = _make(MetaArray)
+    self.layout, self.storage, self.offset = layout, x.storage, x.offset + offset
     self.base = x if x.base is None else x.base
     return self
+
+
+def view_as(x: MetaArray, made: np.ndarray) -> MetaArray:
+    """Returns a view of `x` as NumPy has made one, without a copy, of `x.layout.array`."""
+    return view(x, layout_of(made), address_of(made) - ADDRESS)
 
 
 def from_result(result: object, shape: Any, checked: bool = True) -> Any:
@@ -175,11 +139,11 @@ def from_result(result: object, shape: Any, checked: bool = True) -> Any:
         found = [from_result(*pair) for pair in zip(result, shape, strict=True)]
         return result._make(found) if hasattr(result, "_make") else tuple(found)
     result, shape = np.asarray(result), tuple(shape)
-    if checked and result.shape != layouts.cut(shape):
+    if checked and result.shape != cut(shape):
         raise NotImplementedError(f"meta tensors: the rule says shape {shape}, the sample has {result.shape}")
-    return new_of(layouts.like_sample(shape, result))
+    return new_of(like_sample(shape, result))
 
 
 def like(x: RawArray) -> MetaArray:
     """Returns the meta array for any array, in the same memory order."""
-    return new_of(layouts.like_sample(x.shape, x))
+    return new_of(like_sample(x.shape, x))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from .array import MetaArray, from_result, new, new_of, view
+from .array import OPERANDS, MetaArray, from_result, new, new_of, view_as
+from .cache import call
 from .creation import CREATION
-from .layout import Shape, like_sample, sample_of, sampled
+from .layout import Shape, layout_of, like_sample, sample_of, sampled
 from .ufuncs import call_ufunc, reduced_shape
 
 SHAPES: dict[Callable, Callable] = {}  # by function: the shape of its result; samples give the rest
@@ -27,7 +29,23 @@ DATA_DEPENDENT = {
 }  # fmt: skip
 
 
-def call_function(function: Callable, args: tuple, kwargs: dict) -> Any:
+@functools.lru_cache(maxsize=1024)
+def _rule(function: Callable) -> Callable:
+    return functools.partial(call_function, function)
+
+
+def _array_function(self, function, types, args, kwargs):
+    if len(types) > 1 and not all([issubclass(kind, OPERANDS) for kind in types]):
+        return NotImplemented  # a Tensor's or an Array's call
+    if function in OF_MEMORY:
+        return OF_MEMORY[function](*args, **kwargs)
+    return call(_rule(function), args, kwargs)
+
+
+MetaArray.__array_function__ = _array_function
+
+
+def call_function(function: Callable, *args: Any, **kwargs: Any) -> Any:
     """Returns what `function(*args, **kwargs)` returns, with new meta arrays or views.
 
     Raises:
@@ -39,7 +57,7 @@ def call_function(function: Callable, args: tuple, kwargs: dict) -> Any:
         return _by_rule(function, args, kwargs)
     if function in VIEWS:
         x, *rest = args
-        return _as_views(x, function(x.layout, *rest, **kwargs))
+        return _as_views(x, function(x.layout.array, *rest, **kwargs))
     if function in OF_DTYPES:
         return function(*sampled(args), **kwargs)
     name = f"{function.__module__}.{function.__name__}".replace("numpy", "np", 1)
@@ -64,10 +82,10 @@ def written(result: MetaArray, out: MetaArray | None) -> MetaArray:
     return out
 
 
-def _as_views(x: MetaArray, layouts: Any) -> Any:
-    if isinstance(layouts, (tuple, list)):
-        return type(layouts)([_as_views(x, item) for item in layouts])
-    return view(x, layouts)
+def _as_views(x: MetaArray, made: Any) -> Any:
+    if isinstance(made, (tuple, list)):
+        return type(made)([_as_views(x, item) for item in made])
+    return view_as(x, made)
 
 
 def shape_of(*functions: Callable) -> Callable:
@@ -102,11 +120,12 @@ def reshape(x: MetaArray, shape: int | Shape, order: str = "C", copy: bool | Non
     """Returns a view if NumPy can make one, else a new array."""
     if copy is not True:
         try:
-            return view(x, np.reshape(x.layout, shape, order=order, copy=False))
+            return view_as(x, np.reshape(x.layout.array, shape, order=order, copy=False))
         except ValueError as error:
             if "copy" not in str(error):
                 raise
-    return new_of(np.reshape(new(x.shape, x.dtype, order).layout, shape, order=order, copy=False))
+    whole = new(x.shape, x.dtype, order).layout.array
+    return new_of(layout_of(np.reshape(whole, shape, order=order, copy=False)))
 
 
 @instead_of(np.ravel)
@@ -126,9 +145,11 @@ def _broadcast_arrays(*args, subok=False):
     return tuple([np.broadcast_to(x, shape) for x in args])
 
 
-@instead_of(np.may_share_memory, np.shares_memory)
 def _shares_memory(x, y, max_work=None):
     return isinstance(x, MetaArray) and isinstance(y, MetaArray) and x.storage is y.storage
+
+
+OF_MEMORY = {np.may_share_memory: _shares_memory, np.shares_memory: _shares_memory}  # not of layouts alone
 
 
 # Elementwise.
@@ -144,11 +165,11 @@ def _clip(x, a_min=None, a_max=None, out=None, *, min=None, max=None):
     low, high = min if a_min is None else a_min, max if a_max is None else a_max
     given = {} if out is None else {"out": (out,)}
     if low is not None and high is not None:
-        return call_ufunc(np._core.umath.clip, "__call__", (x, low, high), given)
+        return call_ufunc(np._core.umath.clip, "__call__", x, low, high, **given)
     if low is None and high is None:
-        return call_ufunc(np.positive, "__call__", (x,), given)
+        return call_ufunc(np.positive, "__call__", x, **given)
     bounded = (np.minimum, (x, high)) if low is None else (np.maximum, (x, low))
-    return call_ufunc(bounded[0], "__call__", bounded[1], given)
+    return call_ufunc(bounded[0], "__call__", *bounded[1], **given)
 
 
 @shape_of(np.round, np.nan_to_num, np.tril, np.triu, np.roll, np.fft.fftshift, np.fft.ifftshift)

@@ -8,8 +8,9 @@ import numpy as np
 
 from ..address import address_of
 from ..device import RawArray
-from .array import MetaArray, from_result, view
-from .layout import Shape, sample_of, sampled
+from .array import MetaArray, from_result, view_as
+from .cache import cached
+from .layout import Shape, layout_of, sample_of, sampled
 
 FULL = slice(None)
 
@@ -23,7 +24,7 @@ def getitem(x: MetaArray, index: object) -> MetaArray:
     """
     items = _items(index)
     if not any(map(_is_array, items)):
-        return view(x, x.layout[items])
+        return view_as(x, x.layout.array[items])
     shape, result = _gathered(*_split(x, [_read(i) if _is_array(i) else i for i in items]))
     return from_result(result, shape)
 
@@ -51,7 +52,7 @@ def _items(index: object) -> tuple:
 
 
 def _is_array(i: object) -> bool:
-    return isinstance(i, (MetaArray, np.ndarray, list, bool))
+    return isinstance(i, (MetaArray, np.ndarray, list, tuple, range, bool, np.bool))
 
 
 def _is_mask(i: object) -> bool:
@@ -60,7 +61,7 @@ def _is_mask(i: object) -> bool:
 
 def _read(i: object) -> RawArray:
     """An array of integers."""
-    if isinstance(i, list):
+    if isinstance(i, (list, tuple, range)):
         i = np.asarray(i) if i else np.zeros(0, np.int64)
     if _is_mask(i):
         if isinstance(i, np.ndarray) and i.ndim == 1:
@@ -92,7 +93,7 @@ def _split(x: MetaArray, items: list) -> tuple[np.ndarray, list]:
         if not is_basic and not hasattr(i, "shape") and not -x.shape[dim] <= operator.index(i) < x.shape[dim]:
             raise IndexError(f"index {i} is out of bounds for axis {dim} with size {x.shape[dim]}")
         dim += i is not None
-    return x.layout[tuple(basic)], advanced
+    return x.layout.array[tuple(basic)], advanced
 
 
 def _zeros(index: object) -> np.ndarray:
@@ -116,8 +117,11 @@ def _gathered(part: np.ndarray, advanced: list) -> tuple[Shape, np.ndarray]:
         ) from None
     rest = [n for d, n in enumerate(part.shape) if d not in places]
     first = places[0] if places[-1] - places[0] == len(places) - 1 else 0  # NumPy's rule for where they go
-    sample = sample_of(part)
+    sample = sample_of(layout_of(part))
     if any([part.shape[d] == 0 for d in places]):  # zeros, the indices into the sample, must be allowed
         sample = np.ones([max(n, 1) if d in places else n for d, n in enumerate(sample.shape)], part.dtype)
     probe = [i if isinstance(i, slice) else _zeros(i) for i in advanced]
     return (*rest[:first], *index, *rest[first:]), sample[tuple(probe)]
+
+
+MetaArray.__getitem__, MetaArray.__setitem__ = cached(getitem), cached(setitem)

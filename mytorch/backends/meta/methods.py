@@ -8,7 +8,8 @@ import numpy as np
 
 from ..dtypes import DTypeLike
 from . import functions
-from .array import MetaArray, new_of, view
+from .array import MetaArray, new, new_of, view_as
+from .cache import cached
 from .layout import Shape, like_sample, sample_of
 
 FUNCTIONS = (
@@ -42,11 +43,31 @@ def _reshape(self, *shape: int | Shape, order: str = "C") -> MetaArray:
 
 
 def _view(self, dtype: DTypeLike = None) -> MetaArray:
-    return view(self, self.layout.view() if dtype is None else self.layout.view(dtype))
+    array = self.layout.array
+    return view_as(self, array.view() if dtype is None else array.view(dtype))
 
 
-MetaArray.astype, MetaArray.reshape, MetaArray.view = _astype, _reshape, _view
-MetaArray.transpose = lambda self, *axes: view(self, self.layout.transpose(*axes))
-MetaArray.copy = lambda self, order="C": functions.copy(self, order)
-MetaArray.flatten = lambda self, order="C": functions.reshape(self, -1, order, copy=True)
-MetaArray.conj = lambda self: np.conj(self) if self.dtype.kind == "c" else self
+def _real(self) -> MetaArray:
+    return view_as(self, self.layout.array.real) if self.dtype.kind == "c" else self
+
+
+def _imag(self) -> MetaArray:
+    return view_as(self, self.layout.array.imag) if self.dtype.kind == "c" else new(self.shape, self.dtype)
+
+
+def _set_real(self, value: object) -> None:
+    self.real[...] = value
+
+
+def _set_imag(self, value: object) -> None:
+    self.imag[...] = value
+
+
+MetaArray.astype, MetaArray.reshape, MetaArray.view = cached(_astype), cached(_reshape), cached(_view)
+MetaArray.transpose = cached(lambda self, *axes: view_as(self, self.layout.array.transpose(*axes)))
+MetaArray.copy = cached(lambda self, order="C": functions.copy(self, order))
+MetaArray.flatten = cached(lambda self, order="C": functions.reshape(self, -1, order, copy=True))
+MetaArray.conj = cached(lambda self: np.conj(self) if self.dtype.kind == "c" else self)
+MetaArray.T = property(cached(lambda self: view_as(self, self.layout.array.T)))
+MetaArray.mT = property(cached(lambda self: view_as(self, self.layout.array.mT)))
+MetaArray.real, MetaArray.imag = property(cached(_real), _set_real), property(cached(_imag), _set_imag)

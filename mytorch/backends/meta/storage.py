@@ -15,10 +15,6 @@ class MemoryCount:
 
     allocated = peak = 0
 
-    def add(self, nbytes: int) -> None:
-        self.allocated += nbytes
-        self.peak = max(self.peak, self.allocated)
-
     def reset_peak(self) -> None:
         self.peak = self.allocated
 
@@ -32,15 +28,21 @@ class Storage:
     """The memory of an array and of its views.
 
     Attributes:
-        start: its address, which no other storage ever has.
         nbytes: its size.
     """
 
-    __slots__ = ("start", "nbytes")
+    __slots__ = ("nbytes", "_number")
 
     def __init__(self, nbytes: int):
-        self.start, self.nbytes = _APART * next(_next), nbytes
-        memory.add(nbytes)
+        self.nbytes, self._number = nbytes, next(_next)
+        memory.allocated = allocated = memory.allocated + nbytes
+        if allocated > memory.peak:
+            memory.peak = allocated
 
     def __del__(self, memory: MemoryCount = memory) -> None:  # at the end of Python the name is gone
-        memory.add(-self.nbytes)
+        memory.allocated -= self.nbytes
+
+    @property
+    def start(self) -> int:
+        """Its address, which no other storage ever has."""
+        return self._number * _APART

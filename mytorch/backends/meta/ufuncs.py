@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from .array import MetaArray, from_result
+from .array import OPERANDS, MetaArray, from_result
+from .cache import call
+from .indexing import setitem
 from .layout import Shape, cut, sampled
 
 
-def call_ufunc(ufunc: np.ufunc, method: str, inputs: tuple, kwargs: dict) -> Any:
-    """Returns `getattr(ufunc, method)(*inputs, **kwargs)`: new arrays, or those in `out`."""
-    if method == "at":
-        from .writing import at
+@functools.lru_cache(maxsize=1024)
+def _rule(ufunc: np.ufunc, method: str) -> Callable:
+    return functools.partial(call_ufunc, ufunc, method)
 
+
+def _array_ufunc(self, ufunc, method, *inputs, **kwargs):
+    others = len(kwargs) > ("out" in kwargs)  # a signature casts numbers, which raises for some values
+    return call(_rule(ufunc, method), inputs, kwargs, by_value=others)
+
+
+MetaArray.__array_ufunc__ = _array_ufunc
+
+
+def call_ufunc(ufunc: np.ufunc, method: str, *inputs: object, **kwargs: Any) -> Any:
+    """Returns `getattr(ufunc, method)(*inputs, **kwargs)`: new arrays, or those in `out`."""
+    if not all([isinstance(x, OPERANDS) for x in inputs]):
+        return NotImplemented  # a Tensor's or an Array's call
+    if method == "at":
         return at(ufunc, *inputs, **kwargs)
     rule = _METHODS.get(method)
     if rule is None:
@@ -89,3 +105,20 @@ def _outer(ufunc: np.ufunc, x: object, y: object, **kwargs: object) -> Shape:
 
 
 _METHODS = {"__call__": _called, "reduce": _reduced, "accumulate": _accumulated, "outer": _outer}
+
+
+def at(ufunc: np.ufunc, x: MetaArray, index: object, *values: object) -> None:
+    """Checks the arguments of `ufunc.at`."""
+    if len(values) != ufunc.nin - 1:
+        raise TypeError(f"np.{ufunc.__name__}.at of {len(values)} values")
+    for value in values:
+        setitem(x, index, value)
+    check_cast(ufunc(*[np.ones((), np.result_type(v)) for v in (x, *values)]), x, "same_kind")
+
+
+def check_cast(y: object, x: MetaArray, casting: str) -> None:
+    """Raises TypeError if NumPy wouldn't write `y` to `x`."""
+    is_number = isinstance(y, (bool, int, float, complex))
+    dtype = np.result_type(y, x.dtype) if is_number else np.result_type(y)
+    if not np.can_cast(dtype, x.dtype, casting):
+        raise TypeError(f"cannot cast from {dtype} to {x.dtype} according to the rule {casting!r}")

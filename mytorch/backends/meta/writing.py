@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from .array import MetaArray
+from .cache import cached
 from .functions import instead_of
 from .indexing import setitem
+from .ufuncs import check_cast
 
 
 @instead_of(np.put_along_axis)
@@ -16,7 +18,7 @@ def _put_along_axis(x, indices, values, axis=-1):
 
 @instead_of(np.copyto)
 def _copyto(x, y, casting="same_kind", where=True):
-    _check_cast(y, x, casting)
+    check_cast(y, x, casting)
     setitem(x, ..., y)
     np.broadcast_to(where, x.shape)
 
@@ -35,15 +37,6 @@ def _fill_diagonal(x, value, wrap=False):
     setitem(x, (0,) * x.ndim, np.reshape(value, -1)[:1])
 
 
-def at(ufunc: np.ufunc, x: MetaArray, index: object, *values: object) -> None:
-    """Checks the arguments of `ufunc.at`."""
-    if len(values) != ufunc.nin - 1:
-        raise TypeError(f"np.{ufunc.__name__}.at of {len(values)} values")
-    for value in values:
-        setitem(x, index, value)
-    _check_cast(ufunc(*[np.ones((), np.result_type(v)) for v in (x, *values)]), x, "same_kind")
-
-
 def fill(x: MetaArray, value: object) -> None:
     """Checks the value of `x.fill`."""
     setitem(x, ..., np.reshape(value, ()))
@@ -54,11 +47,4 @@ def sort(x: MetaArray, axis: int = -1, kind: str | None = None) -> None:
     np.sort(x, axis, kind)
 
 
-def _check_cast(y: object, x: MetaArray, casting: str) -> None:
-    is_number = isinstance(y, (bool, int, float, complex))
-    dtype = np.result_type(y, x.dtype) if is_number else np.result_type(y)
-    if not np.can_cast(dtype, x.dtype, casting):
-        raise TypeError(f"cannot cast from {dtype} to {x.dtype} according to the rule {casting!r}")
-
-
-MetaArray.fill, MetaArray.sort = fill, sort
+MetaArray.fill, MetaArray.sort = cached(fill), cached(sort)

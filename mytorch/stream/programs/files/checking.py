@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -53,12 +54,12 @@ def rule_of(name: str) -> Callable | None:
     if name in _OF_ARRAYS:
         return _OF_ARRAYS[name]
     if name in _FUNCTIONS:
-        return lambda *args, **kwargs: call_function(_FUNCTIONS[name], args, kwargs)
+        return partial(call_function, _FUNCTIONS[name])
     head, _, method = name.partition(".")
     ufunc, method = getattr(np, head, None), method or "__call__"
     if not isinstance(ufunc, np.ufunc) or method not in _UFUNC_METHODS:
         return None
-    return lambda *args, **kwargs: call_ufunc(ufunc, method, args, kwargs)
+    return partial(call_ufunc, ufunc, method)
 
 
 def extent_of(value: Value) -> int:
