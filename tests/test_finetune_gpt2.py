@@ -14,6 +14,7 @@ import mytorch
 from mytorch.models import GPT2, GPT2Config
 from mytorch.tokenizers import CharTokenizer
 from prepare_data import prepare_text
+from tests.every import every
 
 TEXT = "the quick brown fox jumps over the lazy dog. " * 20
 CONFIG = GPT2Config(len(set(TEXT)), 16, n_layer=3, n_head=2, n_embd=16, bias=False)
@@ -56,7 +57,7 @@ def changed(folder, model):
     before = dict(GPT2.from_pretrained(folder / "run").named_parameters())
     after = dict(model.named_parameters())
     new = [name for name in after if name not in before]  # zeros: the run has no biases
-    assert all(name.endswith("bias") and not after[name].any() for name in new)
+    assert every(name.endswith("bias") and not after[name].any() for name in new)
     return [name for name in before if (after[name] != before[name]).any()]
 
 
@@ -92,7 +93,7 @@ def test_adapters(folder, precision, monkeypatch, capsys):
 def test_frozen_layers(folder):
     model, out = finetune(folder, "frozen", "--freeze_layers", 2)
     names = changed(folder, model)
-    assert names and all(name.startswith(("transformer.h.2.", "transformer.ln_f.")) for name in names)
+    assert names and every(name.startswith(("transformer.h.2.", "transformer.ln_f.")) for name in names)
     assert not list(out.glob("*ed.safetensors")) and losses(out)[-1] < losses(out)[0]
 
 

@@ -22,6 +22,7 @@ from mytorch.models.bert import Bert
 from mytorch.models.llama import Llama
 from tests.distributed.launched import ROOT, surroundings
 from tests.each import each
+from tests.every import every
 
 
 def both(expression):
@@ -107,7 +108,7 @@ def test_loading_to_meta(tmp_path):
     mytorch.save(nn.Linear(2, 3).state_dict(), tmp_path / "layer.safetensors")
     state = mytorch.load(tmp_path / "layer.safetensors", map_location="meta")
     assert {name: tuple(x.shape) for name, x in state.items()} == {"weight": (3, 2), "bias": (3,)}
-    assert all(x.is_meta for x in state.values())
+    assert every(x.is_meta for x in state.values())
     with pytest.raises(NotImplementedError, match="no data"):
         mytorch.save(state, tmp_path / "other.safetensors")
 
@@ -298,7 +299,7 @@ def test_gpt3_in_a_second():
     loss.backward()
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
-    assert all(p.grad.shape == p.shape for p in model.parameters())
+    assert every(p.grad.shape == p.shape for p in model.parameters())
     assert optimizer.state[model.lm_head.weight]["exp_avg"].shape == (50257, 12288)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 4 << 20  # KB, with all that other tests hold
 

@@ -9,6 +9,7 @@ import pytest
 import mytorch
 from mytorch import nn, optim
 from tests.each import each
+from tests.every import every
 
 MASKS = {
     "one dim": lambda x: x[mytorch.tensor([True, False, True])],
@@ -104,7 +105,7 @@ def test_pickle():
     other, y = pickle.loads(pickle.dumps((model, x)))
     assert y.is_meta and y.stride() == x.stride() == (1, 5)
     state, found = model.state_dict(), other.state_dict()
-    assert all(found[k].is_meta and found[k].dtype == v.dtype for k, v in state.items())
+    assert every(found[k].is_meta and found[k].dtype == v.dtype for k, v in state.items())
     assert {k: v.shape for k, v in found.items()} == {k: v.shape for k, v in state.items()}
     assert other[0].weight.requires_grad and isinstance(other[0].weight, nn.Parameter)
 

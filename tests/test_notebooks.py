@@ -14,6 +14,8 @@ import pytest
 from nbclient import NotebookClient
 from traitlets.config import Config
 
+from tests.every import every
+
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = runpy.run_path(str(ROOT / "notebooks" / "build.py"))
 SOURCES = BUILD["sources"]()
@@ -79,8 +81,8 @@ def test_they_are_what_is_made_of_the_sources():
 def test_it_is_stored_without_results(source):
     notebook = stored(source)
     nbformat.validate(notebook)
-    assert all(cell.outputs == [] and cell.execution_count is None for cell in code(notebook))
-    assert all(cell.metadata == {} for cell in notebook.cells)
+    assert every(cell.outputs == [] and cell.execution_count is None for cell in code(notebook))
+    assert every(cell.metadata == {} for cell in notebook.cells)
 
 
 @each_notebook
@@ -96,7 +98,7 @@ def test_it_begins_with_a_badge_and_the_setup(source):
 def test_links_exist(source):
     text = "".join(cell.source for cell in stored(source).cells if cell.cell_type == "markdown")
     targets = re.findall(r"\]\(([^)\s]+)\)", text)
-    assert all("://" in target for target in targets)  # Colab follows no others
+    assert every("://" in target for target in targets)  # Colab follows no others
     start = f"{BUILD['URL']}/blob/main/"
     paths = [target.removeprefix(start).partition("#")[0] for target in targets if target.startswith(start)]
     assert paths and [path for path in paths if not (ROOT / path).exists()] == []

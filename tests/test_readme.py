@@ -22,6 +22,7 @@ import pytest
 import mytorch
 from mytorch.nn.functional import REGISTRY
 from tests.each import each
+from tests.every import every
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = {  # with at least this many results
@@ -214,7 +215,7 @@ def test_each_figure_of_the_readme_has_its_date():
     rows = re.findall(r"^\|.+\|$", text.partition("\n## Figures\n")[2].partition("\n## ")[0], re.M)[2:]
     assert rows and [row for row in rows if not re.search(r"\| 20\d\d-\d\d-\d\d \|", row)] == []
     said = [line for line in text.split("\n\n") if "tokens a second" in line]
-    assert all(re.search(r"20\d\d-\d\d-\d\d", line) for line in said)
+    assert every(re.search(r"20\d\d-\d\d-\d\d", line) for line in said)
 
 
 def surface() -> list[str]:

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import setuptools
 
+from tests.every import every
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -27,17 +29,17 @@ def test_the_core_needs_two_packages(arguments):
 
 def test_metadata_names_licence_and_place(arguments):
     assert arguments["license"] == "MIT" and (ROOT / arguments["license_files"][0]).exists()
-    assert all(link.startswith(arguments["url"]) for link in arguments["project_urls"].values())
+    assert every(link.startswith(arguments["url"]) for link in arguments["project_urls"].values())
     assert (ROOT / "mytorch/py.typed").exists() and "*.pyi" in arguments["package_data"][""]
 
 
 def test_every_link_of_the_description_works_elsewhere(arguments):
     text = arguments["long_description"]
     links = re.findall(r"\]\(([^)\s]+)\)", text)
-    assert links and all(link.startswith("https://") for link in links)
+    assert links and every(link.startswith("https://") for link in links)
     pictures = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", text)
     pictures = [link for link in pictures if not link.endswith("/colab-badge.svg")]
-    assert pictures and all("/raw/main/src/" in picture for picture in pictures)
+    assert pictures and every("/raw/main/src/" in picture for picture in pictures)
 
 
 def test_version_is_the_packages_own(arguments):

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.every import every
+
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 CONFIG = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
@@ -68,7 +70,7 @@ def test_every_chapter_says_where_it_is_in_the_step_and_the_step_links_it():
         line = path.read_text(encoding="utf-8").splitlines()[2]
         assert line.startswith(SPINE), path.name
         links = re.findall(r"\(reading\.md(#[^)]*)?\)", line)
-        assert links and all(f"]({path.name})" in anchors[link] for link in links), path.name
+        assert links and every(f"]({path.name})" in anchors[link] for link in links), path.name
 
 
 def test_chapters_are_in_the_order_of_the_step():

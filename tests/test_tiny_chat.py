@@ -12,6 +12,7 @@ from examples.tiny_chat.common import read_lines
 from mytorch.chat import Chat, ChatTemplate
 from mytorch.tokenizers import BPETokenizer
 from mytorch.utils.reading import read_json
+from tests.every import every
 
 MODULES = ["math", "textwrap", "string", "random", "bisect", "heapq", "shutil", "statistics"]
 OPTIONS = {
@@ -74,7 +75,7 @@ def test_targets_are_the_answers(bpe):
     tokens, learned = packing.encode(TALK, bpe)
     answers = "It is four.<|im_end|>Yes.\nSure.<|im_end|>"
     assert [y for y in learned if y >= 0] == bpe.encode(answers, allowed_special="all")
-    assert all(y in (-1, x) for x, y in zip(tokens, learned, strict=True))
+    assert every(y in (-1, x) for x, y in zip(tokens, learned, strict=True))
     # A target before an answer's first token would be its input: the answer follows the template's prompt.
     first = next(i for i, y in enumerate(learned) if y >= 0)
     assert bpe.decode(tokens[:first]).endswith("<|im_start|>assistant\n")
@@ -95,10 +96,10 @@ def test_packing_keeps_every_conversation_whole():
     rng = random.Random(0)
     talks = [[i] * rng.randint(1, 40) for i in range(1, 200)]
     rows = packing.pack([(talk, [-1, *talk[1:]]) for talk in talks], 50)
-    assert all(len(tokens) == len(learned) == 50 for tokens, learned in rows)
+    assert every(len(tokens) == len(learned) == 50 for tokens, learned in rows)
     kept = [[t for tokens, _ in rows for t in tokens if t == i] for i in range(1, 200)]
     assert kept == talks
-    assert all(len({r for r, (tokens, _) in enumerate(rows) if i in tokens}) == 1 for i in range(1, 200))
+    assert every(len({r for r, (tokens, _) in enumerate(rows) if i in tokens}) == 1 for i in range(1, 200))
     assert sum(y >= 0 for _, learned in rows for y in learned) == sum(len(talk) - 1 for talk in talks)
     assert len(rows) * 50 < 1.15 * sum(map(len, talks))  # little is padding
 

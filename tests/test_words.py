@@ -1,5 +1,7 @@
 """The package speaks the field's language: retired words don't come back; the core stays small."""
 
+import ast
+import functools
 import re
 from pathlib import Path
 
@@ -30,6 +32,7 @@ RETIRED = {
 }
 FILES = sorted(PACKAGE.rglob("*.py"))
 ALLOWED = {("utils/data/dataset.py", "asked for")}  # PyTorch's message
+ALLOWED_NAMES = {"pending"}  # Python's word for what is begun and not completed; the class was LazyGrad's
 
 
 @pytest.mark.parametrize("pattern", RETIRED)
@@ -44,8 +47,39 @@ def test_retired_words_do_not_come_back(pattern):
     assert found == [], f"say {RETIRED[pattern]} instead"
 
 
+@functools.cache
+def names():
+    """The names that the package gives: of variables, attributes, functions, classes, parameters, modules."""
+    found = {path.stem: path.name for path in FILES}
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            for field in ("id", "attr", "arg", "name", "asname"):
+                if isinstance(name := getattr(node, field, None), str):
+                    found.setdefault(name, f"{path.relative_to(PACKAGE)}:{getattr(node, 'lineno', '')}")
+    return found
+
+
+def retired_in(name, pattern):
+    """The retired words among the words of a name, which are split at underscores and at capitals."""
+    words = [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+", name)]
+    texts = " ".join(words), "_".join(words)
+    parts = rf"(?<![a-z0-9])(?:{pattern.lower()})(?![a-z0-9])"
+    return {match[0] for text in texts for match in re.finditer(parts, text)} - ALLOWED_NAMES
+
+
+@pytest.mark.parametrize("pattern", RETIRED)
+def test_retired_words_are_in_no_name(pattern):
+    found = {name: place for name, place in names().items() if retired_in(name, pattern)}
+    assert found == {}, f"say {RETIRED[pattern]} instead"
+
+
 def test_a_retired_word_would_be_found():
     assert re.search(rf"\b(?:{list(RETIRED)[-1]})\b", "so many of them")
+    for name in ("sole", "_sole_owner", "SoleOwner", "isSole", "HTTPSole", "d_of_weight", "LetGo"):
+        assert any(retired_in(name, pattern) for pattern in RETIRED), name
+    for name in ("console", "Pending", "paced"):
+        assert not any(retired_in(name, pattern) for pattern in RETIRED), name
+    assert {"args", "nn", "forward", "GPT2", "n_embd", "_state"} <= names().keys()
 
 
 def test_core_is_read_in_an_evening():

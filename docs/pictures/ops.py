@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from canvas import AMBER, BLACK, BLUE, GRAY, GREEN, LIGHT, LIGHT_GRAY, WHITE, Canvas
 
-from mytorch.nn.fused_ops.registry import FOLDERS, KERNELS
+from mytorch.nn.fused_ops.kernels import KERNELS
+from mytorch.nn.fused_ops.registry import FOLDERS
 
 STAGES = [  # of a call: name, two lines of description
     ("unwrap", "Tensor → NumPy", "or CuPy array"), ("promote", "int + float", "→ float"),

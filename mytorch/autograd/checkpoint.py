@@ -53,7 +53,7 @@ def checkpoint(
     with first, _taped() as tape:
         out = function(*args, **kwargs)
 
-    def again() -> list[Node]:
+    def recompute() -> list[Node]:
         with (
             second,
             replayed(states) if states is not None else nullcontext(),
@@ -64,7 +64,7 @@ def checkpoint(
             function(*args, **kwargs)
         return new
 
-    _Region(tape, again, determinism_check == "default")
+    _Region(tape, recompute, determinism_check == "default")
     return out
 
 
@@ -120,10 +120,10 @@ def _in_autocast(state: dict | None) -> Iterator[None]:
 class _Region:
     """The nodes of one checkpoint. They are held weakly: those of branches that led nowhere may go."""
 
-    def __init__(self, tape: list[Node], again: Callable[[], list[Node]], checked: bool):
+    def __init__(self, tape: list[Node], recompute: Callable[[], list[Node]], checked: bool):
         self.nodes = [weakref.ref(node) for node in tape]
         self.steps = [(node.name, node.shape) for node in tape]
-        self.recompute, self.checked = again, checked
+        self.recompute, self.checked = recompute, checked
         for i, node in enumerate(tape):
             self._defer(node, i)
 

@@ -175,10 +175,10 @@ class Function:
             if ctx._materialize:
                 like = next(g for g in gradients if g is not None)
                 gradients = [_zeros(like, *zeros[i]) if g is None else g for i, g in enumerate(gradients)]
-            again = any(isinstance(g, Tensor) for g in gradients)  # a graph of the gradient is wanted
-            ctx._history = again
-            with set_grad_enabled(again):
-                parts = cls.backward(ctx, *(g if g is None or again else from_raw(g) for g in gradients))
+            with_graph = any(isinstance(g, Tensor) for g in gradients)  # a graph of the gradient is wanted
+            ctx._history = with_graph
+            with set_grad_enabled(with_graph):
+                parts = cls.backward(ctx, *(g if g is None or with_graph else from_raw(g) for g in gradients))
             parts = parts if isinstance(parts, tuple) else (parts,)
             if len(parts) < count or any(p is not None for p in parts[count:]):
                 raise RuntimeError(
@@ -186,7 +186,7 @@ class Function:
                     "forward"
                 )
             _require_real(cls.__name__, parts, ctx._node().parents)
-            return tuple(p if p is None or again else raw_of(p) for p in parts[:count])
+            return tuple(p if p is None or with_graph else raw_of(p) for p in parts[:count])
 
         if not outs or outs[0].dtype.kind != "c":
             return vjp

@@ -13,7 +13,8 @@ import numpy as np
 import mytorch
 from mytorch.nn import functional as F
 from mytorch.nn.fused_ops import registry
-from mytorch.nn.fused_ops.background import FILES, stamp
+from mytorch.nn.fused_ops.background import stamp
+from mytorch.nn.fused_ops.kernels import IN_ADVANCE
 from mytorch.utils.parent_death import exit_with_parent
 
 HELP = "compile the kernels of the CPU in advance, for an image or a cluster"
@@ -181,17 +182,17 @@ def _serve(parent: int) -> int:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `mytorchrun compile`."""
-    parser.add_argument("files", nargs="*", metavar="FILE", help=f"all by default: {', '.join(FILES)}")
+    parser.add_argument("files", nargs="*", metavar="FILE", help=f"all by default: {', '.join(IN_ADVANCE)}")
 
 
 def run(options: argparse.Namespace) -> int:
     """Compiles; returns the exit status."""
     if options.files[:1] == ["-"]:  # in the background, with the parent's number
         return _serve(int(options.files[1]))
-    files = options.files or FILES
+    files = options.files or IN_ADVANCE
     unknown = [file for file in files if file not in WARM_UPS]
     if unknown:
-        print(f"no such kernels: {', '.join(unknown)}; there are {', '.join(FILES)}", file=sys.stderr)
+        print(f"no such kernels: {', '.join(unknown)}; there are {', '.join(IN_ADVANCE)}", file=sys.stderr)
         return 2
     if reason := registry.why_not("cpu"):
         print(reason, file=sys.stderr)

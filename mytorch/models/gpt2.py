@@ -18,10 +18,8 @@ from __future__ import annotations
 
 import math
 
-import mytorch
 from mytorch import Tensor, nn
 from mytorch.nn import functional as F
-from mytorch.utils.checkpoint import checkpoint
 
 from .cache import KVCache
 from .gpt2_config import GPT2Config
@@ -71,27 +69,38 @@ class MLP(nn.Module):
 class Block(nn.Module):
     """Transformer block: attention and MLP, each with a preceding layer norm and a residual connection.
 
-    The output of the MLP isn't added to the residual stream here, but by the next layer norm, which reads
-    both once and writes the sum beside its norm:
-
-        x, stream = block(x, stream)     # the next block's input is x + stream
-
-    Shapes: x, stream (B, T, C); before the first block there is no stream.
+    Shapes: x (B, T, C) -> (B, T, C)
     """
+
+    norm = nn.LayerNorm
 
     def __init__(self, config: GPT2Config, layer: int):
         super().__init__()
-        self.ln_1 = nn.AddLayerNorm(config.n_embd, bias=config.bias)
+        self.ln_1 = self.norm(config.n_embd, bias=config.bias)
         self.attn = CausalSelfAttention(config, layer)
-        self.ln_2 = nn.AddLayerNorm(config.n_embd, bias=config.bias)
+        self.ln_2 = self.norm(config.n_embd, bias=config.bias)
         self.mlp = MLP(config)
 
+    def forward(self, x: Tensor, cache: KVCache | None = None) -> Tensor:
+        x = x + self.attn(self.ln_1(x), cache)
+        return x + self.mlp(self.ln_2(x))
+
+
+class FusedBlock(Block):
+    """The same block, with each sum in the kernel of the norm that follows it, which reads both summands once
+    and writes the sum beside its norm. So it returns its last sum as a pair.
+
+    Shapes: x (B, T, C), or two such summands -> two summands (B, T, C)
+    """
+
+    norm = nn.AddLayerNorm
+
     def forward(
-        self, x: Tensor, stream: Tensor | None = None, cache: KVCache | None = None
+        self, x: Tensor | tuple[Tensor, Tensor], cache: KVCache | None = None
     ) -> tuple[Tensor, Tensor]:
-        normed, stream = self.ln_1(x, stream)  # norm(x + stream), x + stream
-        normed, stream = self.ln_2(self.attn(normed, cache), stream)
-        return self.mlp(normed), stream
+        normed, x = self.ln_1(*x) if isinstance(x, tuple) else self.ln_1(x)
+        normed, x = self.ln_2(self.attn(normed, cache), x)
+        return self.mlp(normed), x
 
 
 class GPT2(LanguageModel):
@@ -99,6 +108,8 @@ class GPT2(LanguageModel):
 
     Args:
         config: configuration; `GPT2Config.of_size("gpt2", activation="gelu_new")` is the published model.
+        fused: whether the blocks are of the class `FusedBlock`, which makes fewer passes over memory than
+            `Block`; by default as `use_fused` says. Parameters and results are the same.
 
     >>> from mytorch.models import GPT2, GPT2Config
     >>> model = GPT2(GPT2Config.of_size("nano", vocab_size=65, context_length=64))
@@ -112,15 +123,16 @@ class GPT2(LanguageModel):
     file_transposed = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
     file_biases = True
 
-    def __init__(self, config: GPT2Config):
+    def __init__(self, config: GPT2Config, fused: bool | None = None):
         super().__init__()
-        self.config = config
+        self.config, self.fused = config, F.use_fused.default if fused is None else fused
+        block = FusedBlock if self.fused else Block
         self.transformer = nn.ModuleDict({
             "wte": nn.Embedding(config.vocab_size, config.n_embd),
             "wpe": nn.Embedding(config.context_length, config.n_embd),
             "drop": nn.Dropout(config.dropout_p),
-            "h": nn.ModuleList([Block(config, layer) for layer in range(config.n_layer)]),
-            "ln_f": nn.AddLayerNorm(config.n_embd, bias=config.bias),
+            "h": nn.ModuleList([block(config, layer) for layer in range(config.n_layer)]),
+            "ln_f": block.norm(config.n_embd, bias=config.bias),
         })  # fmt: skip
         self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
         self.lm_head.weight = self.transformer.wte.weight
@@ -144,48 +156,16 @@ class GPT2(LanguageModel):
                     std /= math.sqrt(2 * c.n_layer)
                 nn.init.normal_(p, mean=0.0, std=std)
 
-    def forward(
-        self, idx: Tensor, targets: Tensor | None = None, cache: KVCache | None = None,
-        return_logits: bool = True,
-    ):  # fmt: skip
-        """Returns the logits, and the loss if targets are given.
-
-        Args:
-            idx: (B, T) int64 tokens.
-            targets: (B, T) int64, the next token of each token; -1 is ignored by the loss.
-            cache: keys and values of the previous tokens; those of `idx` are appended.
-            return_logits: False returns None in place of logits beside a loss. Mixed precision would cast
-                them, the largest tensor of a step, to float32.
-
-        Returns:
-            logits (B, T, vocab_size); with targets (logits, loss), where the loss is the mean cross entropy
-            in nats, float32 for every dtype of the model.
-
-        Raises:
-            ValueError: the sequence is longer than `context_length`.
-        """
-        logits = self.lm_head(self.features(idx, cache))
-        if targets is None:
-            return logits
-        rows = logits.view(-1, logits.shape[-1])
-        # In float16 the loss would have three digits, and overflow when it is scaled.
-        loss = F.cross_entropy(rows, targets.reshape(-1), ignore_index=-1, dtype=mytorch.float32)
-        return logits if return_logits else None, loss
-
-    def features(self, idx: Tensor, cache: KVCache | None = None) -> Tensor:
-        """Returns the input (B, T, C) of the output layer; arguments and errors: see `forward`."""
-        T, past = idx.shape[1], cache.length if cache is not None else 0
-        if past + T > self.config.context_length:
-            raise ValueError(f"{past + T} tokens exceed the context length of {self.config.context_length}")
+    def embed(self, idx: Tensor, positions: slice | Tensor) -> tuple[Tensor]:
         parts = self.transformer
-        positions = parts.wpe.weight[cache.positions(T) if cache is not None else slice(T)]  # (T, C)
-        x, stream = parts.drop(parts.wte(idx) + positions), None  # (B, T, C)
-        saving = self.gradient_checkpointing and self.training and cache is None
-        for block in parts.h:
-            x, stream = checkpoint(block, x, stream) if saving else block(x, stream, cache)
-        if cache is not None:
-            cache.length += T
-        return parts.ln_f(x, stream)[0]
+        return (parts.drop(parts.wte(idx) + parts.wpe.weight[positions]),)  # (B, T, C)
+
+    def blocks(self) -> nn.ModuleList:
+        return self.transformer.h
+
+    def normalize(self, x: Tensor | tuple[Tensor, Tensor]) -> Tensor:
+        norm = self.transformer.ln_f
+        return norm(*x)[0] if isinstance(x, tuple) else norm(x)
 
     def attention_sizes(self) -> tuple[int, int]:
         return self.config.n_layer, self.config.n_embd

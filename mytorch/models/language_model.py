@@ -1,4 +1,4 @@
-"""What all language models have in common: counting operations, generating, saving memory in training."""
+"""What all language models have in common: forward, generating, counting operations, saving memory."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 
 import mytorch
 from mytorch import Tensor, nn
+from mytorch.nn import functional as F
+from mytorch.utils.checkpoint import checkpoint
 
 from . import generation
 from .beam import beam_search
@@ -17,7 +19,9 @@ from .sampling import Sampler
 
 
 class LanguageModel(PretrainedModel):
-    """The base of language models, which have `features(idx, cache)`, `lm_head` and a `config`.
+    """The base of language models, which have `embed`, `blocks`, `normalize`, `lm_head` and a `config`.
+
+        tokens → embed → blocks → normalize → lm_head → logits
 
     Attributes:
         gradient_checkpointing: whether, in training, a block's activations are computed again in the
@@ -27,9 +31,64 @@ class LanguageModel(PretrainedModel):
     gradient_checkpointing = False
     lm_head: nn.Module
 
-    def features(self, idx: Tensor, cache: KVCache | None = None) -> Tensor:
-        """Returns the input (B, T, C) of `lm_head` for tokens (B, T)."""
+    def embed(self, idx: Tensor, positions: slice | Tensor) -> tuple[Any, ...]:
+        """Returns the input (B, T, C) of the first block for tokens (B, T), and what each block takes beside
+        its input; `positions` are those of the tokens, an index of a table with a row per position."""
         raise NotImplementedError
+
+    def blocks(self) -> nn.ModuleList:
+        """Returns the blocks."""
+        raise NotImplementedError
+
+    def normalize(self, x: Any) -> Tensor:
+        """Returns the norm (B, T, C) of what the last block returned."""
+        raise NotImplementedError
+
+    def forward(
+        self, idx: Tensor, targets: Tensor | None = None, cache: KVCache | None = None,
+        return_logits: bool = True,
+    ):  # fmt: skip
+        """Returns the logits, and the loss if targets are given.
+
+        Args:
+            idx: (B, T) int64 tokens.
+            targets: (B, T) int64, the next token of each token; -1 is ignored by the loss.
+            cache: keys and values of the previous tokens; those of `idx` are appended.
+            return_logits: False returns None in place of logits beside a loss. Mixed precision would cast
+                them, the largest tensor of a step, to float32.
+
+        Returns:
+            logits (B, T, vocab_size); with targets (logits, loss), where the loss is the mean cross entropy
+            in nats, float32 for every dtype of the model.
+
+        Raises:
+            ValueError: the sequence is longer than `context_length`.
+        """
+        logits = self.lm_head(self.features(idx, cache))
+        if targets is None:
+            return logits
+        rows = logits.view(-1, logits.shape[-1])
+        # In float16 the loss would have three digits, and overflow when it is scaled.
+        loss = F.cross_entropy(rows, targets.reshape(-1), ignore_index=-1, dtype=mytorch.float32)
+        return logits if return_logits else None, loss
+
+    def features(self, idx: Tensor, cache: KVCache | None = None) -> Tensor:
+        """Returns the input (B, T, C) of `lm_head` for tokens (B, T); errors: see `forward`."""
+        T, past = idx.shape[1], cache.length if cache is not None else 0
+        if past + T > self.config.context_length:
+            raise ValueError(f"{past + T} tokens exceed the context length of {self.config.context_length}")
+        x, *others = self.embed(idx, cache.positions(T) if cache is not None else slice(T))
+        x = self.run(x, *others, cache=cache)
+        if cache is not None:
+            cache.length += T
+        return self.normalize(x)
+
+    def run(self, x: Tensor, *others: Any, cache: KVCache | None) -> Any:
+        """Returns what the last block returns."""
+        saving = self.gradient_checkpointing and self.training and cache is None
+        for block in self.blocks():
+            x = checkpoint(block, x, *others) if saving else block(x, *others, cache)
+        return x
 
     def gradient_checkpointing_enable(self) -> None:
         """Saves memory in training: only the inputs of each block are kept for the backward pass, which runs

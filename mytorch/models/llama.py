@@ -21,13 +21,11 @@ import functools
 import math
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
-import mytorch
 from mytorch import Tensor, nn
 from mytorch.backends.device import DeviceLike
 from mytorch.backends.dtypes import DTypeLike
-from mytorch.nn import functional as F
-from mytorch.utils.checkpoint import checkpoint
 
 from . import gguf
 from .cache import KVCache
@@ -96,35 +94,19 @@ class Llama(LanguageModel):
             elif name.endswith("bias"):
                 nn.init.zeros_(p)
 
-    def forward(
-        self, idx: Tensor, targets: Tensor | None = None, cache: KVCache | None = None,
-        return_logits: bool = True,
-    ):  # fmt: skip
-        """Returns the logits (B, T, vocab_size), with targets (logits or None, loss); see `GPT2.forward`."""
-        logits = self.lm_head(self.features(idx, cache))
-        if targets is None:
-            return logits
-        rows = logits.view(-1, logits.shape[-1])
-        loss = F.cross_entropy(rows, targets.reshape(-1), ignore_index=-1, dtype=mytorch.float32)
-        return logits if return_logits else None, loss
-
-    def features(self, idx: Tensor, cache: KVCache | None = None) -> Tensor:
-        T, past = idx.shape[1], cache.length if cache is not None else 0
-        if past + T > self.config.context_length:
-            raise ValueError(f"{past + T} tokens exceed the context length of {self.config.context_length}")
-        positions = cache.positions(T) if cache is not None else slice(0, T)
+    def embed(self, idx: Tensor, positions: slice | Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         x = self.model.embed_tokens(idx)  # (B, T, C)
-        angles = self.rotary.angles(positions, x.device, x.dtype)
-        saving = self.gradient_checkpointing and self.training and cache is None
-        decoded = None if cache is None else decode(self.model.layers, x, angles, cache, LlamaBlock)
-        if decoded is not None:
-            x = decoded
-        else:
-            for block in self.model.layers:
-                x = checkpoint(block, x, angles) if saving else block(x, angles, cache)
-        if cache is not None:
-            cache.length += T
+        return x, self.rotary.angles(positions, x.device, x.dtype)
+
+    def blocks(self) -> nn.ModuleList:
+        return self.model.layers
+
+    def normalize(self, x: Tensor) -> Tensor:
         return self.model.norm(x)
+
+    def run(self, x: Tensor, *others: Any, cache: KVCache | None) -> Tensor:
+        decoded = None if cache is None else decode(self.model.layers, x, *others, cache, LlamaBlock)
+        return super().run(x, *others, cache=cache) if decoded is None else decoded
 
     def attention_sizes(self) -> tuple[int, int]:
         return self.config.num_hidden_layers, self.config.num_attention_heads * self.config.head_dim

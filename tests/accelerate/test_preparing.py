@@ -7,6 +7,7 @@ import mytorch
 from mytorch import nn, optim
 from mytorch.accelerate import Accelerator, skip_first_batches
 from mytorch.utils.data import DataLoader, TensorDataset
+from tests.every import every
 
 
 def make(precision="no", **options):
@@ -81,7 +82,7 @@ def test_again_after_free_memory(precision, tmp_path):
             optimizer.step()
             schedule.step()
             optimizer.zero_grad()
-    assert all(has_moved(model, before)) and schedule.last_epoch == 3  # 2 + 2 + 1 batches
+    assert every(has_moved(model, before)) and schedule.last_epoch == 3  # 2 + 2 + 1 batches
     accelerator.save_state(tmp_path / "c")
     assert {"model.safetensors", "optimizer.bin", "scheduler.bin"} <= {
         path.name for path in (tmp_path / "c").iterdir()
@@ -102,7 +103,7 @@ def test_what_was_freed_still_trains(precision):
             accelerator.backward(loss_of(model))
             optimizer.step()
             optimizer.zero_grad()
-        assert all(has_moved(model, before)) == moves
+        assert every(has_moved(model, before)) == moves
 
 
 @pytest.mark.parametrize("precision", ["no", "fp16", "bf16"])
@@ -137,7 +138,7 @@ def test_an_optimizer_without_its_model():
     optimizer, before = accelerator.prepare(sgd(model)), values(model)
     accelerator.backward(loss_of(model))
     optimizer.step()
-    assert all(has_moved(model, before))
+    assert every(has_moved(model, before))
     accelerator = make("fp16")
     optimizer, before = accelerator.prepare(sgd(model)), values(model)
     with pytest.raises(ValueError, match="a model comes before its optimizer"):
@@ -146,7 +147,7 @@ def test_an_optimizer_without_its_model():
     accelerator.backward(loss_of(model))  # it stays a float32 model, with a scaled loss
     assert accelerator.clip_grad_norm_(model.parameters(), 1e9).item() < 100
     optimizer.step()
-    assert all(has_moved(model, before)) and model[0].weight.dtype == np.float32
+    assert every(has_moved(model, before)) and model[0].weight.dtype == np.float32
 
 
 @pytest.mark.filterwarnings("ignore:lr_scheduler.step")  # nobody steps the optimizer
@@ -224,6 +225,6 @@ def test_weights_for_others(tmp_path, precision):
     looks = (lambda: accelerator.get_state_dict(model).values(), optimizer.optimizer.masters)
     for look, new in zip(looks, (2.0, 3.0), strict=True):
         model.load_state_dict({name: mytorch.full(p.shape, new) for name, p in model.named_parameters()})
-        assert all((value.numpy() == new).all() for value in look())
+        assert every((value.numpy() == new).all() for value in look())
     accelerator.save({"a": 1}, tmp_path / "a.bin")
     assert mytorch.load(tmp_path / "a.bin") == {"a": 1}

@@ -21,6 +21,7 @@ from mytorch.utils.start import FILE
 from tests.accelerate import ranks_program as program
 from tests.distributed.launched import needs_mpi, surroundings
 from tests.distributed.on_ranks import results_in, results_of, run_cases
+from tests.every import every
 
 pytest.importorskip("mpi4py")
 
@@ -211,7 +212,7 @@ def test_words(results):
         assert rank["losses"].tolist() == [(n - 1) / 2] * 3  # the mean over the ranks
         assert rank["called"].tolist() == [k == 0, k == 0, k == n - 1, k == 1, k == 0]
         assert len(rank["warned"]) == (n > 1)
-        assert all("4 parameters of AdamW are of no model" in text for text in rank["warned"])
+        assert n == 1 or "4 parameters of AdamW are of no model" in rank["warned"][0]
         assert rank["saved"].tolist() == ["0.bias", "0.weight", "2.bias", "2.weight"]
         assert rank["by"] == rank["empty"] == 0
         assert rank["triggers"].tolist() == [False, True, False]
@@ -344,7 +345,7 @@ def test_sharded_batches_are_the_batches(drop_last):
                 shards = [ShardedBatchSampler(batches, n, rank) for rank in range(n)]
                 parts = [list(shard) for shard in shards]
                 assert len({tuple(map(len, part)) for part in parts}) == 1
-                assert all(len(part) == len(shard) for part, shard in zip(parts, shards, strict=True))
+                assert every(len(part) == len(shard) for part, shard in zip(parts, shards, strict=True))
                 flat = [i for step in zip(*parts, strict=True) for part in step for i in part]
                 kept = len(flat) - shards[0].duplicates
                 expected = size - size % (n * batch_size) if drop_last else size
@@ -367,8 +368,8 @@ def test_uneven_batches_repeat_nothing(split, drop_last):
                 assert flat == list(range(size - size % (n * batch_size) if drop_last else size))
                 lengths = [len(part) for part in parts]
                 assert lengths == sorted(lengths, reverse=True) and lengths[0] - lengths[-1] <= 1
-                assert all(len(batch) == batch_size for part in parts for batch in part[:-1])
-                assert all(shard.duplicates == 0 for shard in shards)
+                assert {len(batch) for part in parts for batch in part[:-1]} <= {batch_size}
+                assert every(shard.duplicates == 0 for shard in shards)
 
 
 @pytest.mark.parametrize("drop_last", [False, True])
@@ -383,4 +384,4 @@ def test_split_batches_are_shared_by_all(drop_last):
                 assert len({len(part) for part in step}) == 1
                 assert [i for part in step for i in part][: len(batch)] == batch
             last = sum(map(len, steps[-1])) - len(list(batches)[-1]) if steps else 0
-            assert all(shard.duplicates == last for shard in shards) and last < n
+            assert every(shard.duplicates == last for shard in shards) and last < n

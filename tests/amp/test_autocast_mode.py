@@ -10,6 +10,7 @@ import mytorch
 from mytorch import nn
 from mytorch.models import GPT2, GPT2Config
 from tests.each import each
+from tests.every import every
 
 RNG = np.random.default_rng(0)
 X, IMAGE = RNG.standard_normal((4, 8)), RNG.standard_normal((1, 2, 5, 5))
@@ -155,7 +156,7 @@ def trained(m, checkpointed):
         scaler.step(optimizer)
         scaler.update()
         losses.append(loss.item())
-    assert all(p.grad.dtype == m.float32 for p in model.parameters())
+    assert every(p.grad.dtype == m.float32 for p in model.parameters())
     return losses
 
 
@@ -223,6 +224,6 @@ def test_a_gpt_adds_half_results_to_a_residual_in_float32(half):
     assert logits.dtype == half
     np.testing.assert_allclose(logits.float().detach().numpy(), single.detach().numpy(), atol=0.02)
     logits.float().sum().backward()
-    assert all(p.grad is not None and p.grad.dtype == mytorch.float32 for p in model.parameters())
+    assert every(p.grad is not None and p.grad.dtype == mytorch.float32 for p in model.parameters())
     with pytest.raises(RuntimeError, match="one shape and dtype"):
         mytorch.nn.functional.add_layer_norm(x, residual, (8,))

@@ -10,6 +10,7 @@ import mytorch
 from mytorch import nn, optim
 from mytorch.accelerate import GradScaler, MixedPrecisionOptimizer, half_parameters
 from mytorch.models import GPT2, GPT2Config
+from tests.every import every
 
 
 def layers(seed=0):
@@ -112,9 +113,9 @@ def test_gradients_are_computed_where_they_are_cast_from():
     model, optimizer = pair()
     model(mytorch.ones(2, 6).half()).sum().backward()
     vectors = {id(p.grad_slot.vector) for p in model.parameters()}
-    assert len(vectors) == 1 and all(p.grad_slot.holds(p.grad) for p in model.parameters())
+    assert len(vectors) == 1 and every(p.grad_slot.holds(p.grad) for p in model.parameters())
     optimizer.zero_grad()
-    assert all(p.grad is None for p in model.parameters())
+    assert every(p.grad is None for p in model.parameters())
 
 
 @pytest.mark.parametrize("dtype", HALVES)

@@ -22,6 +22,7 @@ from mytorch.diagram import Box, Diagram
 from mytorch.nn import functional as F
 from mytorch.utils.checkpoint import checkpoint
 from tests.each import each
+from tests.every import every
 
 ROOT = Path(__file__).parents[2]
 SVG = "{http://www.w3.org/2000/svg}"
@@ -221,7 +222,7 @@ def test_the_order_and_the_gradients_are_those_of_backward(name, monkeypatch):
     call = engine.call_vjp
     monkeypatch.setattr(engine, "call_vjp", lambda node, *args: visited.append(node) or call(node, *args))
     leaves = [step for step in steps if not step.node.parents]
-    assert all(step.node.tensor()._grad is None for step in leaves)  # nothing was stored
+    assert every(step.node.tensor()._grad is None for step in leaves)  # nothing was stored
     tensors = [step.node.tensor() for step in leaves]
     loss.backward()  # and nothing freed
     assert [step.node for step in steps if step.node.parents] == visited
@@ -241,8 +242,8 @@ def test_the_last_gate_that_opened_runs_next(name):
         assert before["nodes"][after["runs"]][0] == "open"
         assert [state for state, *_ in after["nodes"].values()].count("now") == 1
     assert page.data[-1]["open"] == [] and "over" in page.data[-1]["text"]
-    assert all("○" not in gate for _, gate, _ in page.data[-1]["nodes"].values())
-    assert all(page.data[-1]["leaves"].values())
+    assert every("○" not in gate for _, gate, _ in page.data[-1]["nodes"].values())
+    assert every(page.data[-1]["leaves"].values())
 
 
 def test_the_steps_of_the_picture():

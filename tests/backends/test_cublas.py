@@ -12,6 +12,7 @@ import pytest
 import mytorch
 from mytorch.backends import blas, cublas
 from tests.each import each
+from tests.every import every
 from tests.strict_cupy import cublas as stand_in
 
 LIBRARY = cublas.library  # which `fake_cuda` replaces
@@ -229,8 +230,8 @@ def test_threads_and_devices_have_handles_of_their_own(fake_cuda, fake):
         for thread in threads:
             thread.join()
     assert sorted(handle.device for handle in fake.handles.values()) == [0, 0, 1, 1]
-    assert all(len(mine) == 2 for mine in used)
-    assert all(not used[i] & used[i + 1] for i in (0, 2, 4))
+    assert every(len(mine) == 2 for mine in used)
+    assert every(not used[i] & used[i + 1] for i in (0, 2, 4))
 
 
 def test_the_prototypes_are_nvidia_s():

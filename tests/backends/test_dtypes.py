@@ -13,6 +13,7 @@ import mytorch
 from mytorch.backends.dtypes import SUPPORTED, as_dtype
 from mytorch.core.op import common_dtype
 from tests.each import each
+from tests.every import every
 
 NAMES = [str(dtype) for dtype in SUPPORTED]
 PYTORCH_REFUSES = {"uint16", "uint32", "uint64"}  # it promotes them with nothing but themselves and floats
@@ -133,7 +134,7 @@ def test_default_dtype():
 @pytest.mark.parametrize("name", ["float16", "float32", "float64"])
 def test_limits_of_floats(name):
     ours, theirs = mytorch.finfo(name), torch.finfo(getattr(torch, name))
-    assert all(
+    assert every(
         getattr(ours, field) == getattr(theirs, field) for field in ("max", "min", "eps", "tiny", "bits")
     )
 
@@ -141,4 +142,4 @@ def test_limits_of_floats(name):
 @pytest.mark.parametrize("name", ["uint8", "int8", "int16", "int32", "int64"])
 def test_limits_of_integers(name):
     ours, theirs = mytorch.iinfo(name), torch.iinfo(getattr(torch, name))
-    assert all(getattr(ours, field) == getattr(theirs, field) for field in ("max", "min", "bits"))
+    assert every(getattr(ours, field) == getattr(theirs, field) for field in ("max", "min", "bits"))

@@ -8,12 +8,13 @@ import pytest
 
 from mytorch.cli import compile as command
 from mytorch.nn.fused_ops import background
+from mytorch.nn.fused_ops.kernels import IN_ADVANCE
 
 pytest.importorskip("numba")
 
 
 def test_every_file_has_a_warm_up():
-    assert set(command.WARM_UPS) == set(background.FILES)
+    assert set(command.WARM_UPS) == set(IN_ADVANCE)
 
 
 def test_a_file_needs_those_that_it_loads():
@@ -115,6 +116,7 @@ def test_without_a_home_kernels_are_compiled_where_they_are_called():
 import os
 os.path.expanduser = lambda path: path  # as for a user id that no account has
 from mytorch.nn.fused_ops import background
+from mytorch.nn.fused_ops.kernels import IN_ADVANCE
 print(background.waits())
 """
     assert run(code, MYTORCH_COMPILE="background", MYTORCH_CACHE="").stdout == "True\n"
@@ -142,7 +144,7 @@ def noted(self, signature):  # also called for what comes from the cache
     return compile(self, signature)
 numba.core.dispatcher.Dispatcher.compile = noted
 
-for file in command.FILES:
+for file in command.IN_ADVANCE:
     command.WARM_UPS[file]()
 late[0] = True
 for bias in (False, True):

@@ -13,6 +13,7 @@ from mytorch import Tensor, nn
 from mytorch.nn import functional as F
 from mytorch.nn import init
 from mytorch.nn.layers import __all__ as LAYER_NAMES
+from tests.every import every
 from tests.nn.functional.cases import CASES
 from tests.nn.functional.test_losses import LOSSES
 from tests.on_device import DEVICE, check, same
@@ -229,7 +230,7 @@ def test_lazy_layers_begin_on_the_device(fake_cuda, name):
     made = [getattr(nn, name)(*args, device=DEVICE), getattr(nn, name)(*args).to(DEVICE)]
     for layer in made:
         y = layer(mytorch.ones(2, 4, *size, device=DEVICE))
-        assert y.device == DEVICE and all(p.device == DEVICE for p in layer.parameters())
+        assert y.device == DEVICE and every(p.device == DEVICE for p in layer.parameters())
 
 
 @pytest.mark.parametrize(
@@ -240,7 +241,7 @@ def test_layers_are_made_on_the_device(fake_cuda, name):
     mytorch.manual_seed(0)
     layer = getattr(nn, name)(*args, device=DEVICE)
     parameters = list(layer.parameters())
-    assert parameters and all(p.device == DEVICE and isinstance(p, nn.Parameter) for p in parameters)
+    assert parameters and every(p.device == DEVICE and isinstance(p, nn.Parameter) for p in parameters)
 
 
 class Net(nn.Module):

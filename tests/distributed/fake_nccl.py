@@ -12,6 +12,7 @@ import threading
 import ml_dtypes
 import numpy as np
 
+from tests.every import every
 from tests.strict_cupy import device
 
 DTYPES = ["int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64"]
@@ -84,7 +85,7 @@ class NcclCommunicator:
 
     def __init__(self, ndev, commId, rank):
         assert type(commId) is (tuple if _of_cupy_13() else bytes) and len(commId) == 128
-        assert type(commId) is bytes or all(-128 <= i < 128 for i in commId)
+        assert type(commId) is bytes or every(-128 <= i < 128 for i in commId)
         with self.nccl.lock:
             self.world = self.nccl.worlds.setdefault(commId, World(ndev))
         assert self.world.size == ndev and 0 <= rank < ndev
@@ -158,7 +159,7 @@ class NcclCommunicator:
     def _gathered(self, x, what):
         self.nccl.calls.append((self.rank, *what))
         seen = self.world.exchange(self.rank, (what, x.copy()))
-        assert all(other == what for other, _ in seen), f"the ranks don't match: {seen}"
+        assert every(other == what for other, _ in seen), f"the ranks don't match: {seen}"
         return np.stack([values for _, values in seen])
 
     def _reduced(self, x, what):

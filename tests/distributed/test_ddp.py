@@ -13,6 +13,7 @@ from tests.distributed import ddp_program as program
 from tests.distributed import training
 from tests.distributed.on_ranks import results_of
 from tests.distributed.training import same
+from tests.every import every
 
 pytest.importorskip("mpi4py")
 WORLDS = [1, 3]  # 3: odd, and not a divisor of the sizes
@@ -129,7 +130,7 @@ ERRORS = {
 @pytest.mark.parametrize("case", ERRORS)
 def test_a_backward_that_does_not_fit_says_so(results, case):
     for rank in results[case]:
-        assert all(text in str(rank["error"]) for text in ERRORS[case]), rank["error"]
+        assert every(text in str(rank["error"]) for text in ERRORS[case]), rank["error"]
 
 
 def test_different_models_are_refused_on_all_ranks(results):
@@ -214,7 +215,7 @@ def test_what_is_refused(results, case):
 
 
 def test_one_rank_with_an_inf_makes_all_skip(results):
-    assert all(rank["value"] == 1 and rank["scale"] == 2 for rank in results["scaler_alone"])
+    assert every(rank["value"] == 1 and rank["scale"] == 2 for rank in results["scaler_alone"])
     found = results["mixed_precision"]
     for rank in found:
         assert rank["scales"].tolist() == [256, 256, 128, 128, 128, 128, 256, 256]

@@ -6,6 +6,7 @@ import socket
 import pytest
 
 from mytorch.distributed import error_report, handshake, root_cause
+from tests.every import every
 
 
 def error(folder, rank, kind, time, code=1):
@@ -102,6 +103,6 @@ def test_no_text_commands_the_terminal(tmp_path, capfd):
     """Whoever reaches the port of machine 0 may send some."""
     error(tmp_path, "0\x1b[2J", "exception", 1)
     text = root_cause.framed(root_cause.find_root_cause(tmp_path, "", 1).text + "\n\tof a line\r\u202e")
-    assert "0?[2J" in text and "\n    of a line" in text and all(map(str.isprintable, text.split("\n")))
+    assert "0?[2J" in text and "\n    of a line" in text and every(map(str.isprintable, text.split("\n")))
     handshake.print_message("machine 0 refused one: its name is \x1b[2J\n")
     assert capfd.readouterr().err == "mytorchrun: machine 0 refused one: its name is ?[2J?\n"

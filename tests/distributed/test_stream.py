@@ -9,6 +9,7 @@ from mytorch.stream.log import read_log
 from mytorch.stream.page import read_pages
 from mytorch.stream.timeline import make_timeline
 from tests.distributed.launched import finish, needs_mpi, start, surroundings, wait_for
+from tests.every import every
 
 PROGRAM = """
 import pathlib, sys
@@ -47,7 +48,7 @@ def test_a_job_of_two_ranks_is_logged_watched_and_traced(tmp_path, capsys):
     found = read_log(log)
     assert {(i.rank, i.name) for i in found} >= {(r, n) for r in (0, 1) for n in ("linear", "SGD.step")}
     reduced = [i for i in found if i.name == "all_reduce"]
-    assert {i.named["group"] for i in reduced} == {"WORLD"} and all(i.duration for i in reduced)
+    assert {i.named["group"] for i in reduced} == {"WORLD"} and every(i.duration for i in reduced)
     line = make_timeline(found)
     collectives = {(i.name, i.named["group"], i.named["seq"]) for i in found if i.phase == "communication"}
     assert line.ranks == [0, 1] and len(line.arrows) == len(collectives)

@@ -1,19 +1,20 @@
-"""GPT-2's blocks hand the residual stream on; the sums are those of the usual formula, and hooks see all."""
+"""GPT-2's plain and fused blocks compute the usual formula, and hooks see all."""
 
 import numpy as np
 import pytest
 
 import mytorch
 from mytorch.models import GPT2, GPT2Config
+from mytorch.models.gpt2 import Block, FusedBlock
 
 TINY = {"vocab_size": 13, "context_length": 10, "n_layer": 3, "n_head": 2, "n_embd": 8}
 IDX = mytorch.tensor([[1, 5, 2], [0, 12, 3]])
 
 
-@pytest.fixture
-def model():
+@pytest.fixture(params=[False, True], ids=["plain", "fused"])
+def model(request):
     mytorch.manual_seed(0)
-    return GPT2(GPT2Config(**TINY))
+    return GPT2(GPT2Config(**TINY), fused=request.param)
 
 
 def plain(model, idx):
@@ -49,10 +50,25 @@ def test_hooks_of_all_modules_run(model):
 def test_a_hook_may_replace_what_a_block_returns(model):
     want = model.features(IDX)
     block = model.transformer.h[0]
-    handle = block.register_forward_hook(lambda module, args, result: (result[0] * 0, result[1]))
+
+    def half(module, args, result):
+        return (result[0] * 0, result[1]) if isinstance(result, tuple) else result / 2
+
+    handle = block.register_forward_hook(half)
     assert not mytorch.allclose(model.features(IDX), want)
     handle.remove()
     assert mytorch.equal(model.features(IDX), want)
+
+
+def test_the_class_of_the_blocks_is_chosen():
+    def kind(**options):
+        model = GPT2(GPT2Config(**TINY), **options)
+        return {type(block) for block in model.transformer.h}
+
+    assert kind(fused=True) == {FusedBlock} and kind(fused=False) == {Block}
+    for default, wanted in ((True, FusedBlock), (False, Block)):
+        with mytorch.use_fused(default):
+            assert kind() == {wanted}
 
 
 def test_the_names_of_parameters_are_the_published_ones(model):

@@ -9,6 +9,7 @@ import torch
 
 import mytorch
 from mytorch import nn
+from tests.every import every
 from tests.nn.nets import net
 
 
@@ -179,13 +180,13 @@ def test_casts_keep_the_parameters_and_their_ties(model, cast):
     model(mytorch.tensor([1])).sum().backward()
     model.seen = mytorch.tensor([1, 2])
     assert getattr(model, cast)() is model
-    assert all(p is q and p.dtype == dtype for p, q in zip(model.parameters(), parameters, strict=True))
-    assert all(p.grad.dtype == dtype for p in parameters)
+    assert every(p is q and p.dtype == dtype for p, q in zip(model.parameters(), parameters, strict=True))
+    assert every(p.grad.dtype == dtype for p in parameters)
     assert model.head.weight is model.embed.weight and model.cache.dtype == dtype
     assert model.seen.dtype == mytorch.int64
     model.zero_grad()
     model(mytorch.tensor([1])).sum().backward()
-    assert all(p.grad.dtype == dtype for p in parameters)
+    assert every(p.grad.dtype == dtype for p in parameters)
 
 
 def test_to_a_device_and_back(model, fake_cuda):
@@ -215,9 +216,9 @@ def test_a_cast_keeps_hooks_and_frozen_parameters():
 def test_freezing_and_zeroing(model):
     model(mytorch.tensor([1])).sum().backward()
     model.zero_grad(set_to_none=False)
-    assert all(not p.grad.any() for p in model.parameters())
+    assert every(not p.grad.any() for p in model.parameters())
     model.zero_grad()
-    assert all(p.grad is None for p in model.parameters())
+    assert every(p.grad is None for p in model.parameters())
     assert model.requires_grad_(False) is model and not any(p.requires_grad for p in model.parameters())
     assert not model(mytorch.tensor([1])).requires_grad
 

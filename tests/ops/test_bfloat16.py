@@ -10,6 +10,7 @@ import mytorch
 from mytorch import nn
 from mytorch.nn import functional as F
 from tests.each import each
+from tests.every import every
 from tests.oracle import check
 
 BF16 = mytorch.bfloat16
@@ -230,4 +231,4 @@ def test_a_layer_of_each_kind_learns():
     ).bfloat16()
     y = model(x)
     F.mse_loss(y, mytorch.zeros_like(y)).backward()
-    assert y.dtype == BF16 and all(p.grad.dtype == BF16 and np.any(p.grad) for p in model.parameters())
+    assert y.dtype == BF16 and every(p.grad.dtype == BF16 and np.any(p.grad) for p in model.parameters())

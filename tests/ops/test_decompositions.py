@@ -8,6 +8,7 @@ import mytorch
 from mytorch import Tensor
 from mytorch.autograd import gradcheck, gradgradcheck
 from tests.each import each
+from tests.every import every
 from tests.oracle import check, cofactors, fails_alike, in_both
 
 rng = np.random.default_rng(0)
@@ -175,7 +176,7 @@ def test_dtypes(name, dtype):
         return
     got, want = (getattr(F.linalg, name)(F.tensor(x)) for F in (mytorch, torch))
     pairs = zip(got, want, strict=True) if isinstance(got, tuple) else [(got, want)]
-    assert all(str(g.dtype) == str(w.dtype)[6:] and g.shape == tuple(w.shape) for g, w in pairs)
+    assert every(str(g.dtype) == str(w.dtype)[6:] and g.shape == tuple(w.shape) for g, w in pairs)
 
 
 def _deficient(F):
@@ -216,7 +217,7 @@ def test_refuses(what):
 
 
 def test_a_linalg_error_is_a_runtime_error_and_numpys():
-    assert all(issubclass(F.linalg.LinAlgError, RuntimeError) for F in (mytorch, torch))
+    assert every(issubclass(F.linalg.LinAlgError, RuntimeError) for F in (mytorch, torch))
     with pytest.raises(np.linalg.LinAlgError):
         np.linalg.inv(mytorch.zeros(2, 2))
 

@@ -54,14 +54,11 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("reverse", [False, True], ids=["contiguous", "reversed"])
+@each("layout", ["contiguous", "reversed"])
 @each("case", CASES)
-def test_against_pytorch(case, reverse):
+def test_against_pytorch(case, layout):
     shapes, call = CASES[case]
-    arrays = [numbers(shape) for shape in shapes]
-    if reverse:
-        arrays = [LAYOUTS["reversed"](a) for a in arrays]
-    check(*in_both(call), *arrays)
+    check(*in_both(call), *(LAYOUTS[layout](numbers(shape)) for shape in shapes))
 
 
 @each("dtype", ["float64", "float16", "int64", "int32"])

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 import mytorch
 from tests.each import each
+from tests.ops.test_join import numbers
 from tests.oracle import LAYOUTS, check, compare_gradients, fails_alike, same, tensors
 
 rng = np.random.default_rng(0)
@@ -139,12 +140,6 @@ COPIES = {
     "diag of an empty vector": ((0,), lambda F, x: x.diag()),
 }  # fmt: skip
 CASES = {**VIEWS, **COPIES}
-
-
-def numbers(shape, dtype="float32"):
-    if dtype == "bool":
-        return np.asarray(rng.random(shape) < 0.5)
-    return np.asarray(rng.uniform(-9, 9, shape), dtype)
 
 
 @each("layout", LAYOUTS)

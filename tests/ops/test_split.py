@@ -6,6 +6,7 @@ import pytest
 import mytorch
 from mytorch.core.op import op
 from mytorch.ops.split import joined
+from tests.every import every
 
 
 def buffer(*shape):
@@ -60,14 +61,14 @@ NOT_STACKED = {
 @pytest.mark.parametrize(("parts", "dim"), WHOLE.values(), ids=WHOLE)
 def test_pieces_in_one_piece_of_memory_are_joined_without_a_copy(parts, dim):
     whole = joined(parts, dim)
-    assert all(np.shares_memory(whole, part) for part in parts)
+    assert every(np.shares_memory(whole, part) for part in parts)
     np.testing.assert_array_equal(whole, np.concatenate(parts, dim))
 
 
 @pytest.mark.parametrize(("parts", "dim"), STACKED.values(), ids=STACKED)
 def test_slices_at_equal_distances_are_stacked_without_a_copy(parts, dim):
     whole = joined(parts, dim, new_dim=True)
-    assert all(np.shares_memory(whole, part) for part in parts)
+    assert every(np.shares_memory(whole, part) for part in parts)
     np.testing.assert_array_equal(whole, np.stack(parts, dim))
 
 

@@ -7,6 +7,7 @@ import torch
 import mytorch
 from mytorch import optim
 from mytorch.optim.update import CHUNK
+from tests.every import every
 from tests.optim.flat_cases import SHAPES, offset, parameters, same, train, twins
 
 
@@ -58,7 +59,7 @@ def test_gradients_alone_in_the_layout_of_another_buffer():
     spans = optim.FlatBuffer(single).spans
     flat = optim.FlatBuffer(half, spans, values=False)
     assert flat.spans == spans and flat.data is None
-    assert all(p.data is value for p, value in zip(half, values, strict=True))
+    assert every(p.data is value for p, value in zip(half, values, strict=True))
     half[1].backward(np.ones(7, np.float16))
     assert offset(half[1].grad, flat.grad) == spans[1][0]
 
@@ -194,7 +195,7 @@ def test_backward_writes_into_the_vector():
             p.backward(np.ones(p.shape, np.float32))  # accumulates
         assert flat.grad.sum() == 2 * sum(p.numel() for p in ours)
         optimizer.zero_grad()
-        assert all(p.grad is None for p in ours)
+        assert every(p.grad is None for p in ours)
 
 
 def test_no_update_goes_unnoticed_by_a_graph():

@@ -17,6 +17,7 @@ from mytorch import nn, profiler, stream
 from mytorch.nn import functional as F
 from mytorch.profiler import ProfilerAction, ProfilerActivity, profile, record_function, schedule
 from mytorch.profiler.chrome_trace import trace_events, write_trace
+from tests.every import every
 
 
 @pytest.mark.parametrize("skip_first_wait", [0, 1])
@@ -179,7 +180,7 @@ def facts(module):
     rows = prof.key_averages()
     texts = (outer.cpu_time_str, outer.cpu_time_total_str, outer.self_cpu_time_total_str)
     texts += (rows[0].cpu_time_str, rows[0].cpu_time_total_str, rows[0].self_cpu_time_total_str)
-    assert all(re.fullmatch(r"\d+\.\d{3}(us|ms|s)", text) for text in texts), texts
+    assert every(re.fullmatch(r"\d+\.\d{3}(us|ms|s)", text) for text in texts), texts
     span = outer.time_range
     assert span.elapsed_us() == pytest.approx(outer.cpu_time_total) and span.start <= inner.time_range.start
     assert inner.id > outer.id and rows.total_average().self_cpu_time_total == rows.self_cpu_time_total
@@ -306,7 +307,7 @@ def test_a_gpu_is_timed_by_events(fake_cuda, tmp_path, gpu):
     assert "kernel" in {e.get("cat") for e in events}
     with profile(activities=[ProfilerActivity.CPU]) as prof:
         layer(mytorch.randn(4, 16, device=gpu))
-    assert all(e.device_time_total == 0 for e in prof.events())
+    assert every(e.device_time_total == 0 for e in prof.events())
 
 
 NUMBER = (int, float)
@@ -335,8 +336,9 @@ def check_trace(path):
         if event["ph"] in "sf":
             arrows.setdefault(event["id"], []).append(event["ph"])
         if event["ph"] == "C":
-            assert all(isinstance(v, NUMBER) and v >= 0 for v in event["args"].values())
-    assert all(sorted(ends) == ["f", "s"] for ends in arrows.values())
+            assert every(isinstance(v, NUMBER) and v >= 0 for v in event["args"].values())
+    for ends in arrows.values():
+        assert sorted(ends) == ["f", "s"]
     for events in lanes.values():  # nested or apart, or a viewer drops them
         ends = []
         for e in sorted(events, key=lambda e: (e["ts"], -e["dur"])):
@@ -411,7 +413,7 @@ def test_profiling_changes_no_result():
     net.zero_grad()
     with profile(profile_memory=True, with_stack=True), warnings.catch_warnings():
         net(x).backward()
-    assert all(map(np.array_equal, expected, [p.grad.numpy() for p in net.parameters()]))
+    assert every(map(np.array_equal, expected, [p.grad.numpy() for p in net.parameters()]))
 
 
 def test_work_of_a_gpu_that_runs_behind_is_shown_in_order(tmp_path):

@@ -10,6 +10,7 @@ from mytorch.stream.programs.loops import loop_numba
 from mytorch.stream.programs.loops.loop_numba import DEFAULT, loaded
 from mytorch.stream.programs.loops.sources import module_of
 from mytorch.stream.programs.running import autotune, execution
+from tests.every import every
 from tests.stream.loop_cases import assert_close, captured
 
 pytest.importorskip("numba")
@@ -116,7 +117,7 @@ def test_programs_run_what_was_chosen(cache, figures, monkeypatch):
 def test_it_measures(cache, monkeypatch):
     monkeypatch.setattr(loop_numba, "loaded", lambda loop, strategy: loop.in_numpy)
     found = autotune.measured(case())
-    assert [x.strategy for x in found] == autotune.strategies(case()) and all(0 < x.ms < 1e3 for x in found)
+    assert [x.strategy for x in found] == autotune.strategies(case()) and every(0 < x.ms < 1e3 for x in found)
 
 
 def test_an_unknown_mode():

@@ -12,6 +12,7 @@ from mytorch import nn
 from mytorch.nn import functional as F
 from mytorch.stream.programs import capture
 from mytorch.stream.programs.drawing import svg
+from tests.every import every
 
 ROOT = Path(__file__).parents[2]
 
@@ -34,7 +35,8 @@ def boxes(drawing):
     keys = "x", "y", "width", "height"
     background, *found = [tuple(float(x.get(key) or 0) for key in keys) for x in root.iter(f"{name}rect")]
     left, top, width, height = background
-    assert all(left < x and y > top and x + w < left + width and y + h < top + height for x, y, w, h in found)
+    right, bottom = left + width, top + height
+    assert every(left < x and y > top and x + w < right and y + h < bottom for x, y, w, h in found)
     arrows = [x for x in root.iter(f"{name}path") if x.get("marker-end")]
     return found, [x.text for x in root.iter(f"{name}text")], len(arrows)
 

@@ -10,6 +10,7 @@ import mytorch
 from mytorch import stream
 from mytorch.cli import main
 from mytorch.stream import page, publishing
+from tests.every import every
 
 from .test_page import folder, mine, running  # noqa: F401 - fixtures
 
@@ -137,7 +138,7 @@ def test_no_text_commands_the_terminal(monkeypatch, capsys, folder):  # noqa: F8
     mytorch.core.op.op(odd)(mytorch.ones(2))
     assert main(["top", "--once", "--interval", "0.01"]) == 0
     out = capsys.readouterr().out
-    assert "job?[2J??" in out and "odd?]0;title??" in out and all(map(str.isprintable, out.splitlines()))
+    assert "job?[2J??" in out and "odd?]0;title??" in out and every(map(str.isprintable, out.splitlines()))
 
 
 def test_a_trace_is_not_written_through_a_link(tmp_path, folder):  # noqa: F811

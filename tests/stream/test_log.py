@@ -17,6 +17,7 @@ from mytorch.core.grad_mode import _state
 from mytorch.profiler import record_function
 from mytorch.stream import start, stop
 from mytorch.stream.log import LogWriter, _why_not, read_log
+from tests.every import every
 
 ROOT = Path(__file__).parents[2]
 
@@ -151,10 +152,10 @@ def test_no_text_of_a_log_commands_the_terminal(logged, capsys):
     odd.write_text(lines[0].replace("time=", "time=1.0 time="))
     assert main(["timeline", str(logged), "--output", str(logged.with_suffix(".json"))]) == 0
     out = capsys.readouterr().out
-    assert "?[2Jlinear? in Linear never ended" in out and all(map(str.isprintable, out.splitlines()))
+    assert "?[2Jlinear? in Linear never ended" in out and every(map(str.isprintable, out.splitlines()))
     odd.write_text("none")
     assert main(["timeline", str(logged)]) == 2
-    assert all(map(str.isprintable, capsys.readouterr().err.splitlines()))
+    assert every(map(str.isprintable, capsys.readouterr().err.splitlines()))
 
 
 def test_any_name_of_a_block_and_any_text_are_read_back(tmp_path):
@@ -167,7 +168,7 @@ def test_any_name_of_a_block_and_any_text_are_read_back(tmp_path):
     found = read_log(writer.path)
     assert [i.name for i in found[::2]] == ["two lines", "a / b", "page break", ""]
     assert {i.kind for i in found[::2]} == {"annotation"} and {i.name for i in found[1::2]} == {"exp"}
-    assert all(i.duration is not None for i in found)
+    assert every(i.duration is not None for i in found)
 
 
 def test_any_name_of_a_module_is_read_back(tmp_path):

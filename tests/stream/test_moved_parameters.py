@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import mytorch
+from tests.every import every
 
 
 @pytest.fixture(autouse=True)
@@ -205,7 +206,7 @@ def test_a_captured_step_moves_them_before():
                 o.param_groups[0]["momentum"] = 0.9
         found.append(p.tolist() == q.tolist())
         program(mytorch.ones(2) / 8), eager(mytorch.ones(2) / 8)
-    assert all(found) and p.tolist() == q.tolist()
+    assert every(found) and p.tolist() == q.tolist()
     mytorch.optim.SGD([p], 0.1)  # it has the parameter now, until the next step
     program(mytorch.ones(2) / 8), eager(mytorch.ones(2) / 8)
     assert p.tolist() == q.tolist()

@@ -20,6 +20,7 @@ from mytorch.core.grad_mode import _state
 from mytorch.distributed import processes
 from mytorch.stream import page, publishing, record
 from mytorch.stream.log import read_log
+from tests.every import every
 from tests.profiler.test_profile import check_trace
 
 ROOT = Path(__file__).parents[2]
@@ -310,7 +311,7 @@ def test_trace_takes_a_window(running, tmp_path, capsys):
     log = folder / f"trace-{process.pid}.log"
     assert text.startswith("10 operations of 1 rank\n") and f" timeline '{log}' " in text  # to be pasted
     found = read_log(log)
-    assert [i.name for i in found] == ["matmul"] * 10 and all(i.duration is not None for i in found)
+    assert [i.name for i in found] == ["matmul"] * 10 and every(i.duration is not None for i in found)
     assert len(check_trace(log.with_suffix(".json"))) >= 10
     assert main(["timeline", str(log), "--output", str(tmp_path / "t.html")]) == 0
     assert main(["trace", "-s", "0.05", "--dir", str(folder)]) == 0  # a second one, by time

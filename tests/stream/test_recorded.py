@@ -7,6 +7,7 @@ from mytorch import nn
 from mytorch.stream import flops, record
 from mytorch.stream.log import LogWriter, read_log
 from mytorch.stream.recording import start, stop
+from tests.every import every
 
 
 def trained():
@@ -43,8 +44,8 @@ def test_the_instructions_of_a_step():
     assert [i.module for i in found[:4]] == ["0", "1", "2", "3"]
     assert {i.phase for i in found} == {"forward", "backward", "optimizer"}
     assert found[0].outputs[0].shape == (300, 200) and found[2].named["eps"] == 1e-5
-    assert all(type(operand.shape) is tuple for i in found for operand in (*i.inputs, *i.outputs))
-    assert all(operand.dtype.kind != "O" for i in found for operand in i.outputs)
+    assert every(type(operand.shape) is tuple for i in found for operand in (*i.inputs, *i.outputs))
+    assert every(operand.dtype.kind != "O" for i in found for operand in i.outputs)
 
 
 def test_as_many_operations_are_counted_as_eagerly():

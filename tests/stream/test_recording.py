@@ -13,6 +13,7 @@ from mytorch.nn.functional.composite import REGISTRY, Unsupported, composite
 from mytorch.stream import flops, is_recording, kind_of, record, start, stop
 from mytorch.utils.checkpoint import checkpoint
 from mytorch.utils.data import DataLoader, TensorDataset
+from tests.every import every
 
 
 class Block(nn.Module):
@@ -49,7 +50,7 @@ def test_a_training_step_is_recorded(device):
     assert (modules["linear"], modules["linear_backward"]) == ("h.1", "h.0")  # the last of each
     assert [i.module for i in instructions if i.name == "linear_backward.1"] == ["h.1", "h.0"]
     assert modules["add"] == modules["add_backward"] == "Block" and modules["sum"] == ""
-    assert all(i.duration >= i.self_time >= 0 and not i.failed for i in instructions)
+    assert every(i.duration >= i.self_time >= 0 and not i.failed for i in instructions)
     on_gpu = {a.device for i in instructions for a in i.inputs if i.name == "linear"}
     assert on_gpu == {str(device)}
 
@@ -75,7 +76,7 @@ def test_all_arrays_of_an_op_with_any_number_of_them_are_shown():
         mytorch.einsum("ij,kj->ik", x, y)
     for i in instructions:
         assert len(i.inputs) == 2 and set(i.inputs) < set(i.named.values())
-        assert all(str(a) in repr(i) for a in i.inputs)
+        assert every(str(a) in repr(i) for a in i.inputs)
     assert instructions[0].named["dim"] == 1 and instructions[1].named["equation"] == "ij,kj->ik"
 
 
@@ -118,7 +119,7 @@ def test_a_failure_is_recorded_and_leaves_the_nesting_right():
             mytorch.ones(2) + mytorch.ones(3)
         mytorch.ones(2) + mytorch.ones(2)
     assert [i.failed for i in instructions] == [True, False]
-    assert all(i.parent is None for i in instructions)
+    assert every(i.parent is None for i in instructions)
 
 
 def test_a_kernel_that_refuses_is_told_from_the_variant_that_computes():
@@ -157,8 +158,8 @@ def test_collectives_have_their_group_and_number():
     finally:
         distributed.destroy_process_group()
     assert [(i.name, i.keywords["seq"]) for i in instructions] == [("all_reduce", 1), ("broadcast", 2)]
-    assert all(i.phase == i.kind == "communication" and i.duration is not None for i in instructions)
-    assert all(__file__ in i.site for i in instructions)
+    assert every(i.phase == i.kind == "communication" and i.duration is not None for i in instructions)
+    assert every(__file__ in i.site for i in instructions)
 
 
 def test_the_line_of_the_program_on_demand():
@@ -206,7 +207,7 @@ def test_recording_changes_no_result():
     expected = step()
     with record():
         found = step()
-    assert all(map(np.array_equal, found, expected))
+    assert every(map(np.array_equal, found, expected))
 
 
 KINDS = {

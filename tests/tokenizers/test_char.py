@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mytorch.tokenizers import CharTokenizer
+from tests.every import every
 
 no_surrogates = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 
@@ -34,7 +35,7 @@ def test_types():
     tokenizer = CharTokenizer.from_text("hello")
     ids = tokenizer.encode("hello")
     array = tokenizer.encode_to_numpy("hello")
-    assert ids == [1, 0, 2, 2, 3] and all(type(i) is int for i in ids)
+    assert ids == [1, 0, 2, 2, 3] and every(type(i) is int for i in ids)
     assert array.dtype == np.uint16 and array.tolist() == ids
     assert tokenizer.encode("") == [] and tokenizer.decode([]) == ""
     assert tokenizer.decode(i for i in ids) == "hello"

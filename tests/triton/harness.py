@@ -12,7 +12,7 @@ from mytorch import Tensor
 from mytorch.core.grad_accumulator import LazyGrad
 from mytorch.nn import functional  # noqa: F401 - it fills the registry
 from mytorch.nn.functional.composite import REGISTRY
-from mytorch.nn.fused_ops import registry
+from mytorch.nn.fused_ops.kernels import KERNELS
 from tests.triton.cases import CONSTANT, FUNCTIONS, TOLERANCE
 
 try:
@@ -36,7 +36,7 @@ def kernel(name: str) -> Callable:
     if name in FUNCTIONS:
         file, _, function = FUNCTIONS[name][0].partition(":")
         return getattr(importlib.import_module(f"mytorch.nn.fused_ops.triton.{file}"), function)
-    file = registry.KERNELS[name]
+    file = KERNELS[name]
     importlib.import_module(f"mytorch.nn.fused_ops.triton.{file}")
     return REGISTRY[name].kernels["cuda"].forward
 

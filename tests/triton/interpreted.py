@@ -8,8 +8,9 @@ import pytest
 from mytorch import no_grad
 from mytorch.backends import threads
 from mytorch.nn.functional.composite import Unsupported
-from mytorch.nn.fused_ops import registry
+from mytorch.nn.fused_ops.kernels import KERNELS
 from mytorch.nn.fused_ops.triton import convolution, launch, layer_norm, norm, why_not
+from tests.every import every
 from tests.nn.functional.cases import CASES as SHARED
 from tests.nn.functional.cases import case, normal
 from tests.triton import interpreter
@@ -112,10 +113,10 @@ def assert_same(got, want, what):
 
 
 def test_every_kernel_has_cases():
-    assert set(CASES) == {*registry.KERNELS, *FUNCTIONS} >= set(COMPILED)
-    files = {*registry.KERNELS.values()}
-    assert {registry.KERNELS[name] for name in COMPILED if name not in FUNCTIONS} == files
-    assert all(CASES.values()) and all(COMPILED.values())
+    assert set(CASES) == {*KERNELS, *FUNCTIONS} >= set(COMPILED)
+    files = {*KERNELS.values()}
+    assert {KERNELS[name] for name in COMPILED if name not in FUNCTIONS} == files
+    assert every(CASES.values()) and every(COMPILED.values())
 
 
 @EVERY_ROW

@@ -27,13 +27,7 @@ from pathlib import Path
 from ...backends.threads import available_cores
 from ...core.grad_mode import is_grad_enabled
 from ...utils.start import python
-
-# The files of kernels that `mytorch.cli.compile` compiles, with all that a usual call of them needs. "gemm"
-# is in `backends`: loading any kernel starts the pool of threads, on which products then run.
-FILES = (
-    "gemm", "activations", "adam", "attention", "cached_attention", "cross_entropy", "dropout", "embedding",
-    "gelu", "layer_norm", "linear", "norm", "rectifiers", "sgd", "softmax",
-)  # fmt: skip
+from .kernels import IN_ADVANCE
 
 MODES = ("background", "wait")
 
@@ -44,7 +38,7 @@ def is_compiled(file: str) -> bool:
     Raises:
         ValueError: the environment variable MYTORCH_COMPILE has another value than those in MODES.
     """
-    if file not in FILES or waits():
+    if file not in IN_ADVANCE or waits():
         return True
     return all([_is_compiled(each) for each in _needed(file)])  # all of them begin at once
 
@@ -64,7 +58,8 @@ def _needed(file: str) -> tuple[str, ...]:
     if file == "gemm":
         return (file,)
     source = (Path(__file__).parent / "numba" / f"{file}.py").read_text(encoding="utf-8")
-    imported = [name for name in re.findall(r"^from \.(\w+) import", source, re.MULTILINE) if name in FILES]
+    siblings = re.findall(r"^from \.(\w+) import", source, re.MULTILINE)
+    imported = [name for name in siblings if name in IN_ADVANCE]
     below = [each for name in imported for each in _needed(name)]
     return tuple(dict.fromkeys(["gemm", *below, file]))
 

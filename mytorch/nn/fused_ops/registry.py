@@ -1,7 +1,6 @@
 """
-The table of kernels: which file holds those of which composite. A file is imported at the first call that
-needs it, because importing Numba or Triton takes long; on import it registers its kernels, with
-`@gelu.fused("cpu")`.
+Loads the files of kernels (see `kernels.TABLE`): each at the first call that needs it, because importing
+Numba or Triton takes long. On import a file registers its kernels, with `@gelu.fused("cpu")`.
 """
 
 from __future__ import annotations
@@ -14,42 +13,9 @@ from ...backends import threads
 from ...backends.device import RawArray, device_of
 from ..functional.composite import REGISTRY, Unsupported, use_fused
 from . import background
+from .kernels import CPU_KERNELS, KERNELS
 
 FOLDERS = {"cpu": "numba", "cuda": "triton"}  # by kind of device
-
-# composite: the file of its kernels, which has one name in both folders.
-KERNELS: dict[str, str] = {
-    "sigmoid": "activations",
-    "silu": "activations",
-    "tanh": "activations",
-    "leaky_relu": "rectifiers",
-    "relu": "rectifiers",
-    "squared_relu": "rectifiers",
-    "gelu": "gelu",
-    "geglu": "gated",
-    "swiglu": "gated",
-    "dropout": "dropout",
-    "embedding": "embedding",
-    "rotary_embedding": "rotary",
-    "batch_norm": "batch_norm",
-    "group_norm": "group_norm",
-    "layer_norm": "layer_norm",
-    "rms_norm": "layer_norm",
-    "add_layer_norm": "layer_norm",
-    "linear": "linear",
-    "linear_activation": "linear",
-    "quantized_linear": "quantized_linear",
-    "conv1d": "convolution",
-    "conv2d": "convolution",
-    "scaled_dot_product_attention": "attention",
-    "self_attention": "attention",
-    "cached_attention": "cached_attention",
-    "softmax": "softmax",
-    "log_softmax": "softmax",
-    "cross_entropy": "cross_entropy",
-    "linear_cross_entropy": "linear_cross_entropy",
-}
-CPU_KERNELS = {"cached_self_attention": "cached_attention", "lstm_steps": "lstm"}  # on a GPU their parts
 
 
 def register() -> None:

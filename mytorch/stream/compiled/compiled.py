@@ -125,9 +125,9 @@ class Compiled:
                 if entry is not self._versions[0]:
                     self._versions = [entry, *[e for e in self._versions if e is not entry]]
                 return result
-        return self._call_anew(args, kwargs, seen, reason, stale)
+        return self._recompile(args, kwargs, seen, reason, stale)
 
-    def _call_anew(
+    def _recompile(
         self, args: tuple, kwargs: dict, seen: int, reason: str | None, stale: tuple[Version, ...]
     ) -> Any:
         """Captures the function for arguments that no version is for, and runs that; if it can't, the
@@ -175,8 +175,8 @@ class Compiled:
     def _learn(self, key: tuple, reason: str | None, stale: tuple[Version, ...]) -> str:
         """Makes inputs of numbers that have changed; returns why no version fits."""
         if reason is None:
-            is_again = self._last_key == key and key in self._retried
-            reason = "a second attempt" if is_again else difference(self._last_key, key)
+            is_second_attempt = self._last_key == key and key in self._retried
+            reason = "a second attempt" if is_second_attempt else difference(self._last_key, key)
             self._numbers.learn([k for k, version in self._versions if version is not None], key)
         self._numbers.learn_places({place for version in stale for place in version.changed_numbers()})
         return reason

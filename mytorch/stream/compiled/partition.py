@@ -233,7 +233,7 @@ def _output(x: object, arguments: list[object], results: list[Tensor], numbers: 
 
 def _returned(x: object, made: list[Tensor], tensors: Sequence[Any]) -> object:
     if type(x) is Made:
-        return x.again(lambda y: _returned(y, made, tensors))
+        return x.mapped(lambda y: _returned(y, made, tensors))
     if not isinstance(x, Output):
         return x
     return tensors[x.position] if x.is_argument else made[x.position]

@@ -55,11 +55,11 @@ def with_plain(function: Callable, new: types.FunctionType) -> Callable:
     if (cell := _decorated(function)) is not None:
         made = types.CellType(with_plain(cell.cell_contents, new))
         closure = tuple([made if x is cell else x for x in function.__closure__])
-        again = types.FunctionType(
+        remade = types.FunctionType(
             function.__code__, function.__globals__, None, function.__defaults__, closure
         )
-        again.__kwdefaults__ = function.__kwdefaults__
-        return functools.update_wrapper(again, made.cell_contents)
+        remade.__kwdefaults__ = function.__kwdefaults__
+        return functools.update_wrapper(remade, made.cell_contents)
     return new
 
 

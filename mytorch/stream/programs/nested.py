@@ -17,7 +17,7 @@ class Made:
     kind: type
     fields: dict[str, Any]
 
-    def again(self, function: Callable) -> Any:
+    def mapped(self, function: Callable) -> Any:
         """Returns a new object, with `function` applied to what its fields hold."""
         made = object.__new__(self.kind)
         made.__dict__.update(mapped(function, self.fields))

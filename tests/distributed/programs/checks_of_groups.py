@@ -7,6 +7,7 @@ import numpy as np
 from against_numpy import BACKEND, check, numbers, numbers_of_all, raises, rank, same, size
 
 import mytorch.distributed as dist
+from tests.every import every
 
 
 @check
@@ -39,7 +40,7 @@ def groups_have_their_own_ranks():
             x = numbers(rank)
             assert dist.all_reduce(x, group=group) is None and dist.recv(x, 0, group) == -1
         same(x, numbers(rank))
-        assert len(seen) == 2 and all("isn't in the group" in str(one.message) for one in seen)
+        assert len(seen) == 2 and every("isn't in the group" in str(one.message) for one in seen)
     all_ranks = dist.new_group()
     x = numbers(rank)
     dist.all_reduce(x, group=all_ranks)
@@ -96,7 +97,7 @@ def asking_until_it_is_over_is_enough():
     same(halves, (numbers_of_all().sum(0) / np.float32(size)).astype(np.float16))
     same(view, numbers_of_all().sum(0).T)
     same(np.stack(parts), numbers_of_all())
-    assert all(work.wait() for work in works)
+    assert every(work.wait() for work in works)
     same(halves, (numbers_of_all().sum(0) / np.float32(size)).astype(np.float16))
 
 

@@ -7,6 +7,7 @@ import torch
 import mytorch
 from mytorch.nn import functional as F
 from mytorch.nn.functional.self_attention import heads_of_thirds, packed, side_by_side
+from tests.every import every
 
 VARIANTS = [{"auto": True}, {"fused": False}, {"fused": None}]
 
@@ -16,7 +17,7 @@ def test_nothing_is_taken_apart_or_put_together():
     qkv = np.random.default_rng(0).standard_normal((2, 5, 36), "float32")
     q, k, v = heads_of_thirds(qkv, 3)
     assert [a.shape for a in (q, k, v)] == [(2, 3, 5, 4)] * 3
-    assert all(np.shares_memory(a, qkv) for a in (q, k, v))
+    assert every(np.shares_memory(a, qkv) for a in (q, k, v))
     result = np.zeros((2, 5, 3, 4), "float32").swapaxes(1, 2)
 
     def vjp(dy, thirds):

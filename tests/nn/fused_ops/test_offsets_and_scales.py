@@ -16,7 +16,7 @@ import mytorch
 from mytorch import Tensor
 from mytorch.nn import functional as F
 from mytorch.nn.functional.quantization import FORMATS, quantized
-from mytorch.nn.fused_ops.registry import CPU_KERNELS, KERNELS
+from mytorch.nn.fused_ops.kernels import CPU_KERNELS, KERNELS
 from tests.nn.functional.cases import case
 from tests.nn.functional.oracles import ORACLES
 from tests.oracle import numpy_of, outputs, torch_of

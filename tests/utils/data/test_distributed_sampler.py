@@ -33,7 +33,7 @@ def test_all_shares_together_are_one_shuffled_order(size, world, drop_last):
         unique = min(size, len(order))
         assert len(set(order[:unique])) == unique  # nothing comes twice before everything came once
         assert order[size:] == (order[:size] * world)[: max(len(order) - size, 0)]
-        assert all(type(i) is int for i in order)
+        assert {type(i) for i in order} <= {int}
 
 
 def test_the_order_is_a_function_of_seed_and_epoch():

@@ -18,6 +18,7 @@ import mytorch
 from mytorch.nn import functional as F
 from mytorch.utils import data
 from mytorch.utils.data import pool
+from tests.every import every
 from tests.utils.data.datasets import Numbers, eventually, is_alive, within
 
 ROOT = Path(__file__).parents[3]
@@ -149,7 +150,7 @@ def start(handles=False):
 
 def test_workers_end_when_the_parent_is_killed():
     process, workers = start()
-    assert len(workers) == 2 and all(map(is_alive, workers))
+    assert len(workers) == 2 and every(map(is_alive, workers))
     process.kill()
     process.communicate()
     eventually(lambda: not any(map(is_alive, workers)), 20)

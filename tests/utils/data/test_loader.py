@@ -9,6 +9,7 @@ import torch.utils.data
 
 import mytorch
 from mytorch.utils import data
+from tests.every import every
 from tests.utils.data.datasets import seeded_generator
 
 
@@ -154,7 +155,8 @@ def test_a_warning_of_a_wrong_length(name, is_asked):
         ]
         told.append((count, len(text)))
     assert told[0] == told[1]
-    assert all(f"was reported to be {length} (when" in each for each in text)
+    for line in text:
+        assert f"was reported to be {length} (when" in line
     assert bool(text) == (is_asked and name not in ("right", "too long", "within what batches may be"))
 
 
@@ -173,7 +175,7 @@ def shuffled(seed=0, **options):
 def test_shuffle_gives_every_sample_in_a_new_order_each_epoch():
     loader = shuffled()
     epochs = [order(loader) for _ in range(4)]
-    assert all(sorted(epoch) == list(range(10)) for epoch in epochs)
+    assert every(sorted(epoch) == list(range(10)) for epoch in epochs)
     assert len({tuple(epoch) for epoch in epochs}) == 4
 
 

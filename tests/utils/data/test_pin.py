@@ -10,6 +10,7 @@ import torch.utils.data
 import mytorch
 from mytorch.utils import data
 from mytorch.utils.data.pin import pinned_copy
+from tests.every import every
 from tests.on_device import same
 from tests.strict_cupy import device
 from tests.utils.data.datasets import Numbers, Pair, within
@@ -75,7 +76,8 @@ def test_batches_lie_in_pinned_memory(workers, keeps, pinned):
         for k, batch in enumerate(loader):
             assert numbers(batch) == [2 * k, 2 * k + 1] and type(batch["pair"]) is Pair
             assert batch["pair"].b == ("text", "text")
-            assert all(is_pinned(pinned, t) for t in (batch["x"], batch["pair"].a, batch["i"], batch["t"][1]))
+            tensors = batch["x"], batch["pair"].a, batch["i"], batch["t"][1]
+            assert every(is_pinned(pinned, t) for t in tensors)
             kept.append(batch if keeps else None)
     for k, batch in enumerate(kept):
         assert batch is None or numbers(batch) == [2 * k, 2 * k + 1]
@@ -91,7 +93,7 @@ def test_blocks_are_pinned_once_and_unpinned_in_the_end(pinned, fake_cuda, monke
         for batch in loader:
             assert is_pinned(pinned, batch["x"])
     assert 2 <= len(calls) == len(device.registered) == len(pinned) <= 10
-    assert all(flags == 1 and address % 4096 == 0 and size % 4096 == 0 for address, size, flags in calls)
+    assert every(flags == 1 and address % 4096 == 0 and size % 4096 == 0 for address, size, flags in calls)
     del loader
     assert len(pinned) == 1  # the block of the last batch
     del batch

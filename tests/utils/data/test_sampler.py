@@ -8,6 +8,7 @@ import torch.utils.data
 
 import mytorch
 from mytorch.utils import data
+from tests.every import every
 from tests.utils.data.datasets import seeded_generator
 
 SHUFFLING = {
@@ -26,8 +27,8 @@ def test_the_order_is_a_function_of_seed_and_epoch(name):
     make = SHUFFLING[name]
     sampler = make(seeded_generator(3))
     epochs = [list(sampler) for _ in range(3)]
-    assert all(len(order) == len(sampler) for order in epochs)
-    assert all(type(i) is int for i in epochs[0])
+    assert every(len(order) == len(sampler) for order in epochs)
+    assert every(type(i) is int for i in epochs[0])
     assert epochs[0] != epochs[1] != epochs[2]
     later = make(seeded_generator(3))
     later.set_epoch(2)

@@ -13,6 +13,7 @@ import torch.utils.data
 
 import mytorch
 from mytorch.utils import data
+from tests.every import every
 from tests.utils.data.datasets import Numbers, Pair, eventually, is_alive, killed_at_5, plain, within
 
 ROOT = Path(__file__).parents[3]
@@ -98,7 +99,7 @@ def test_workers_end_when_the_parent_is_killed(method, tmp_path):
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
     )  # fmt: skip
     workers = [int(pid) for pid in process.stdout.readline().split()]
-    assert len(workers) == 2 and all(map(is_alive, workers))
+    assert len(workers) == 2 and every(map(is_alive, workers))
     process.kill()
     process.communicate()
     eventually(lambda: not any(map(is_alive, workers)), 60)

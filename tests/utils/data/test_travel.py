@@ -8,6 +8,7 @@ import pytest
 import mytorch
 from mytorch.utils import data
 from mytorch.utils.data import ring
+from tests.every import every
 from tests.utils.data.datasets import Numbers, Pair, within
 
 
@@ -77,7 +78,7 @@ def test_arrays_are_not_pickled(monkeypatch):
     monkeypatch.setattr(ring.pickle, "loads", lambda x, **o: pickles.append(len(x)) or loads(x, **o))
     big = np.arange(100_000)
     loader = data.DataLoader([0] * 4, batch_size=None, collate_fn=lambda i: big[::2], num_workers=1)
-    assert all(batch.tolist() == big[::2].tolist() for batch in loader)
+    assert every(batch.tolist() == big[::2].tolist() for batch in loader)
     assert len(pickles) == 4 and max(pickles) < 500
 
 

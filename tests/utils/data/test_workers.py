@@ -9,6 +9,7 @@ import torch.utils.data
 
 import mytorch
 from mytorch.utils import data
+from tests.every import every
 from tests.utils.data.datasets import Augmented, Numbers, eventually, is_alive, plain, triple, within
 
 
@@ -157,7 +158,7 @@ def test_persistent_workers(stays):
     first, second = ({b.item() for b in loader} for _ in range(2))
     assert len(first) == len(second) == 2
     assert (first == second) == stays
-    assert all(map(is_alive, second)) == stays
+    assert every(map(is_alive, second)) == stays
     del loader
     eventually(lambda: not any(map(is_alive, first | second)))
 

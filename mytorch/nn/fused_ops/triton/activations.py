@@ -32,12 +32,14 @@ def silu_derivative(x, s):
 
 @triton.jit
 def _sigmoid(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    # Shapes: x, y (n,)
     at, inside = elements(n, BLOCK)
     store(y_ptr, at, sigmoid32(load32(x_ptr, at, inside)), inside)
 
 
 @triton.jit
 def _sigmoid_backward(y_ptr, dy_ptr, dx_ptr, n, BLOCK: tl.constexpr):
+    # Shapes: y, dy, dx (n,)
     at, inside = elements(n, BLOCK)
     y = load32(y_ptr, at, inside)
     store(dx_ptr, at, load32(dy_ptr, at, inside) * (y * (1 - y)), inside)
@@ -50,12 +52,14 @@ def _(x):
 
 @triton.jit
 def _tanh(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    # Shapes: x, y (n,)
     at, inside = elements(n, BLOCK)
     store(y_ptr, at, tanh32(load32(x_ptr, at, inside)), inside)
 
 
 @triton.jit
 def _tanh_backward(y_ptr, dy_ptr, dx_ptr, n, BLOCK: tl.constexpr):
+    # Shapes: y, dy, dx (n,)
     at, inside = elements(n, BLOCK)
     y = load32(y_ptr, at, inside)
     store(dx_ptr, at, load32(dy_ptr, at, inside) * (1 - y * y), inside)
@@ -68,6 +72,7 @@ def _(x):
 
 @triton.jit
 def _silu(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    # Shapes: x, y (n,)
     at, inside = elements(n, BLOCK)
     x = load32(x_ptr, at, inside)
     store(y_ptr, at, x * sigmoid32(x), inside)
@@ -75,6 +80,7 @@ def _silu(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
 
 @triton.jit
 def _silu_backward(x_ptr, dy_ptr, dx_ptr, n, BLOCK: tl.constexpr):
+    # Shapes: x, dy, dx (n,)
     at, inside = elements(n, BLOCK)
     x = load32(x_ptr, at, inside)
     store(dx_ptr, at, load32(dy_ptr, at, inside) * silu_derivative(x, sigmoid32(x)), inside)

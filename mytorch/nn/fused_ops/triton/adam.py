@@ -48,6 +48,7 @@ def _adam(
     DECOUPLED: tl.constexpr, MAXIMIZE: tl.constexpr, STORE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
+    # Shapes: p, g, m, v, max_v (n,); grad_scale, found_inf, total_norm, step, lr (1,)
     n, unscale, clip = scaling(n, found_inf_ptr, grad_scale_ptr, total_norm_ptr, max_norm)
     step = tl.load(step_ptr)
     if lr_ptr is not None:

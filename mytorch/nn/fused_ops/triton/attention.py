@@ -60,6 +60,10 @@ def _forward(
     """BLOCK_Q queries of one head; query i has the position `position` + i among the keys.
 
     With a mask the logarithm of the sum is stored in `log_total_ptr`, instead of as a part of lse.
+
+    Shapes: q (batch, heads, length, E); k (batch, heads / group, keys, E);
+    v (batch, heads / group, keys, EV); mask (batch, heads, length, keys); y (batch, heads, length, EV);
+    lse, log_total (batch, heads, length)
     """
     tiles = tl.cdiv(length, BLOCK_Q)
     index = tl.program_id(0) // tiles

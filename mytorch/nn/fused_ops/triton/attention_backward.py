@@ -48,6 +48,7 @@ def store_delta(
     dy, y_head, y_stride, delta_ptr, index, first_query, length, EV: tl.constexpr, BLOCK_EV: tl.constexpr
 ):  # fmt: skip
     """Stores delta of some queries of head `index`, and returns it as a column."""
+    # Shapes: delta (batch, heads, length)
     y = load_rows(y_head, y_stride, first_query, length, dy.shape[0], EV, BLOCK_EV)
     delta = tl.sum(dy.to(tl.float32) * y.to(tl.float32), 1, keep_dims=True)
     query = first_query + tl.arange(0, dy.shape[0])[:, None]
@@ -67,6 +68,7 @@ def weights_and_ds(
         index: of the head in (batch, head).
         PARTIAL: some queries may not see some keys.
     """
+    # Shapes: mask (batch, heads, length, keys)
     if mask_ptr is not None:
         mask_head = head_of(mask_ptr, mask_strides, batch, head)
         s = masked(s, scale, mask_head, mask_strides, query, key, length, keys)
@@ -101,6 +103,9 @@ def queries_backward(
     STEP: tl.constexpr,
 ):  # fmt: skip
     """dq and delta of BLOCK_Q queries of one head, and also ds if `dmask_ptr` isn't None."""
+    # Shapes: q, dq (batch, heads, length, E); k (batch, heads / group, keys, E);
+    # v (batch, heads / group, keys, EV); mask, dmask (batch, heads, length, keys);
+    # y, dy (batch, heads, length, EV); lse, log_total, delta (batch, heads, length)
     tiles = tl.cdiv(length, BLOCK_Q)
     index = tl.program_id(0) // tiles
     batch, head = index // heads, index % heads
@@ -153,7 +158,12 @@ def keys_tile(
     PRECISION: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, STEP: tl.constexpr,
 ):  # fmt: skip
     """dk and dv of BLOCK_K keys of one head, from all heads of queries that share it; and what these keys add
-    to dq, if `dq_ptr` isn't None. Scores are transposed: (BLOCK_K, BLOCK_Q)."""
+    to dq, if `dq_ptr` isn't None. Scores are transposed: (BLOCK_K, BLOCK_Q).
+
+    Shapes: q, dq, sum (batch, heads, length, E); k, dk (batch, heads / group, keys, E);
+    v, dv (batch, heads / group, keys, EV); mask (batch, heads, length, keys);
+    dy (batch, heads, length, EV); lse, log_total, delta (batch, heads, length)
+    """
     key = first_key + tl.arange(0, BLOCK_K)[:, None]
     k_head, v_head = head_of(k_ptr, k_strides, batch, kv_head), head_of(v_ptr, v_strides, batch, kv_head)
     k = load_rows(k_head, k_strides[2], first_key, keys, BLOCK_K, E, BLOCK_E)
@@ -218,6 +228,9 @@ def keys_backward(
     PRECISION: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, STEP: tl.constexpr,
 ):  # fmt: skip
     """dk and dv of BLOCK_K keys of one head."""
+    # Shapes: q (batch, heads, length, E); k, dk (batch, heads / group, keys, E);
+    # v, dv (batch, heads / group, keys, EV); mask (batch, heads, length, keys);
+    # dy (batch, heads, length, EV); lse, log_total, delta (batch, heads, length)
     tiles = tl.cdiv(keys, BLOCK_K)
     index = tl.program_id(0) // tiles
     first_key = tl.program_id(0) % tiles * BLOCK_K  # the first keys may be seen by the most queries
@@ -240,6 +253,9 @@ def head_backward(
     PRECISION: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, STEP: tl.constexpr,
 ):  # fmt: skip
     """dk and dv of one head, and dq of all heads of queries that share it, whose sums are in `sum_ptr`."""
+    # Shapes: q, dq, sum (batch, heads, length, E); k, dk (batch, heads / group, keys, E);
+    # v, dv (batch, heads / group, keys, EV); y, dy (batch, heads, length, EV);
+    # lse, delta (batch, heads, length)
     batch, kv_head = tl.program_id(0) // (heads // group), tl.program_id(0) % (heads // group)
     for head in range(kv_head * group, (kv_head + 1) * group):
         dy_head, y_head = head_of(dy_ptr, dy_strides, batch, head), head_of(y_ptr, y_strides, batch, head)

@@ -48,6 +48,7 @@ def products(
 ):  # fmt: skip
     """x y^T of two tiles of rows; with a STEP shorter than rows, x and y are loaded again in steps, to save
     registers."""
+    # Shapes: x (x_count, E); y (y_count, E)
     if x.shape[1] <= STEP:
         s = tl.dot(x, tl.trans(y), input_precision=PRECISION)
     else:

@@ -29,6 +29,7 @@ def _channel_moments(
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The mean, variance and rstd of channels, from the moments of their rows in all samples."""
+    # Shapes: row_mean, row_squares (samples, channels); mean, variance, rstd (channels,)
     channel = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[None, :]
     mean = tl.zeros((1, BLOCK), tl.float32)
     squares = tl.zeros((1, BLOCK), tl.float32)

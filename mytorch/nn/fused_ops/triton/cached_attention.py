@@ -35,6 +35,8 @@ def _decode(
 
     y (chunks, batch, head, EV) and the base-2 lse (chunks, batch, head) are those of the chunk alone.
     """
+    # Shapes: q (batch, heads, 1, E); k (batch, heads / group, keys, E); v (batch, heads / group, keys, EV);
+    # y (chunks, batch, heads, EV); lse (chunks, batch, heads)
     index, number = tl.program_id(0) // chunks, tl.program_id(0) % chunks
     batch, kv_head = index // (heads // group), index % (heads // group)
     k_head, v_head = head_of(k_ptr, k_strides, batch, kv_head), head_of(v_ptr, v_strides, batch, kv_head)
@@ -68,6 +70,7 @@ def _combine(
     y_ptr, lse_ptr, out_ptr, rows, chunks, EV: tl.constexpr, BLOCK_EV: tl.constexpr, BLOCK: tl.constexpr
 ):
     """The mean of the chunks' results for one query, weighted by their sums of exponentials."""
+    # Shapes: y (chunks, rows, EV); lse (chunks, rows); out (rows, EV)
     row, number = tl.program_id(0), tl.arange(0, BLOCK)
     lse = tl.load(lse_ptr + number * rows + row, mask=number < chunks, other=-float("inf"))
     largest = tl.max(lse, 0)

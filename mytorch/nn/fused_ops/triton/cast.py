@@ -31,6 +31,7 @@ def _launch(x: RawArray, y: RawArray, factor: RawArray | None, found_inf: RawArr
 
 @triton.jit
 def _scaled(x_ptr, y_ptr, factor, found_inf_ptr, n, BLOCK: tl.constexpr):
+    # Shapes: x, y (n,); factor, found_inf (1,)
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = at < n
     x = tl.load(x_ptr + at, mask=inside, other=0.0).to(tl.float32)

@@ -25,6 +25,7 @@ def _row_moments(
     x_ptr, mean_ptr, squares_ptr, count, length, ROWS: tl.constexpr, BLOCK: tl.constexpr
 ):
     """The mean of each row, and the sum of the squared distances from it."""
+    # Shapes: x (count, length); mean, squares (count,)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     mean = tl.zeros((ROWS, 1), tl.float32)
     squares = tl.zeros((ROWS, 1), tl.float32)
@@ -44,6 +45,8 @@ def _row_sums(
     PER_CHANNEL: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The sums of dy x_hat and of dy of each row."""
+    # Shapes: dy, x (count, length); mean, rstd (channels,) or, without PER_CHANNEL, (count / channels,);
+    # dweight, dbias (count,)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     exists = row < count
     statistic = row % channels if PER_CHANNEL else row // channels
@@ -67,6 +70,7 @@ def _scale(
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """y = (x - mean) rstd weight + bias, of each channel."""
+    # Shapes: x, y (count, length); mean, rstd, weight, bias (channels,)
     row, column, inside = tile(count, length, ROWS, BLOCK)
     at, exists, channel = row * length + column, row < count, row % channels
     scale = load32(rstd_ptr, channel, exists)
@@ -88,6 +92,9 @@ def _input_gradient(
     The sums of d and d x_hat are those of a group, or of a channel without the weight. None: the mean and the
     variance don't depend on x.
     """
+    # Shapes: dy, x, dx (count, length);
+    # mean, rstd, sum_dxhat, sum_d (channels,) or, without PER_CHANNEL, (count / channels,);
+    # weight (all_channels,)
     row, column, inside = tile(count, length, ROWS, BLOCK)
     at, exists = row * length + column, row < count
     statistic = row % channels if PER_CHANNEL else row // channels

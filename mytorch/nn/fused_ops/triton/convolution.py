@@ -64,6 +64,7 @@ def _read(
     KERNEL_H: tl.constexpr, KERNEL_W: tl.constexpr,
 ):  # fmt: skip
     """A tile of the matrix of windows, its rows k and columns p; one of these is (n, 1), the other (1, m)."""
+    # Shapes: x (N, groups * channels, H, W)
     size = form[0] * form[1]
     pixels = form[2] * form[3]
     row = p % pixels // form[3] * strides[0] - padding[0]
@@ -92,6 +93,8 @@ def _forward(
         form: the height and width of x, the rows and columns of y, the channels of x in all groups.
         channels, outs: of a group of x, and of y.
     """
+    # Shapes: x (N, groups * channels, H, W); w (groups * outs, channels, KERNEL_H, KERNEL_W);
+    # bias (groups * outs,); y (N, groups * outs, rows, columns)
     blocks = tl.cdiv(outs, BLOCK_O)
     tiles = tl.cdiv(count, BLOCK_P) * blocks
     group, tile = tl.program_id(0) // tiles, tl.program_id(0) % tiles
@@ -122,6 +125,8 @@ def _weight(
     BLOCK_O: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """The sum of dy x^T over this number of windows, for BLOCK_O channels of dy and BLOCK_K taps."""
+    # Shapes: x (N, groups * channels, H, W); dy (N, groups * outs, rows, columns);
+    # partials (parts, groups * outs, channels, KERNEL_H, KERNEL_W)
     length = channels * KERNEL_H * KERNEL_W
     blocks = tl.cdiv(outs, BLOCK_O)
     tiles = tl.cdiv(length, BLOCK_K) * blocks

@@ -26,6 +26,7 @@ _BLOCKS = (1024, 2048, 4096)
 @triton.jit
 def row_totals(row_ptr, n, BLOCK: tl.constexpr):
     """The maximum of a row, and the sum of exp(x - maximum)."""
+    # Shapes: row (n,)
     largest, total = -float("inf"), 0.0
     for start in range(0, n, BLOCK):
         column = start + tl.arange(0, BLOCK)
@@ -39,6 +40,7 @@ def row_totals(row_ptr, n, BLOCK: tl.constexpr):
 @triton.jit
 def row_smoothing(row_ptr, smooth_ptr, largest, n, BLOCK: tl.constexpr):
     """The sums of `smooth` and of smooth (x - largest)."""
+    # Shapes: row, smooth (n,)
     total, smooth_x = 0.0, 0.0
     for start in range(0, n, BLOCK):
         column = start + tl.arange(0, BLOCK)
@@ -62,6 +64,7 @@ def _forward(
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The loss of a row of logits; `smooth` is smoothing / C times the weight of each class."""
+    # Shapes: x (count, n); target, losses (count,); weight, smooth (n,); saved (3, count)
     row = tl.program_id(0).to(tl.int64)
     label = tl.load(target_ptr + row)
     counts = label != ignore_index
@@ -89,6 +92,8 @@ def _backward(
     dx_ptr, count, n, EACH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A block of a row of the gradient. There is one g for all rows, or with EACH one a row."""
+    # Shapes: x, dx (count, n); target (count,); smooth (n,); sum_smooth, norm (1,); saved (3, count);
+    # g (1,) or, with EACH, (count,)
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     label = tl.load(target_ptr + row)

@@ -14,6 +14,7 @@ from .launch import require_dtypes
 
 @triton.jit(do_not_specialize=["seed"])
 def _dropout(x_ptr, seed, p, scale, y_ptr, n, BLOCK: tl.constexpr):
+    # Shapes: x, y (n,)
     at, inside = elements(n, BLOCK)
     factor = tl.where(tl.rand(seed, at) > p, scale, 0.0)
     store(y_ptr, at, load32(x_ptr, at, inside) * factor, inside)

@@ -77,6 +77,7 @@ def _width(n: int) -> int:
 @triton.jit
 def _take(index_ptr, weight_ptr, y_ptr, n, count, width, ROWS: tl.constexpr, BLOCK: tl.constexpr):
     """ROWS rows of y, BLOCK columns; NaN for an index out of range."""
+    # Shapes: index (n,); weight (count, width); y (n, width)
     i = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
     row = tl.load(index_ptr + i, mask=i < n, other=0).to(tl.int64)[:, None]
@@ -91,6 +92,7 @@ def _add_rows(
     BY_FREQUENCY: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Where a new index begins among the sorted ones, adds g of it and of the equal ones that follow."""
+    # Shapes: sorted, order (n,); g (n, width); out (count, width)
     start = tl.program_id(0).to(tl.int64)
     row = tl.load(sorted_ptr + start).to(tl.int64)
     before = tl.load(sorted_ptr + start - 1, mask=start > 0, other=-1).to(tl.int64)

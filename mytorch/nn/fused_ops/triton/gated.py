@@ -16,6 +16,7 @@ from .launch import require_dtypes
 
 @triton.jit
 def _forward(x_ptr, y_ptr, rows, n, KIND: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    # Shapes: x (rows, 2, n); y (rows, n)
     row, column, inside = tile(rows, n, ROWS, BLOCK)
     at = row * (2 * n) + column
     a, b = load32(x_ptr, at, inside), load32(x_ptr, at + n, inside)
@@ -25,6 +26,7 @@ def _forward(x_ptr, y_ptr, rows, n, KIND: tl.constexpr, ROWS: tl.constexpr, BLOC
 
 @triton.jit
 def _backward(x_ptr, dy_ptr, dx_ptr, rows, n, KIND: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    # Shapes: x, dx (rows, 2, n); dy (rows, n)
     row, column, inside = tile(rows, n, ROWS, BLOCK)
     at = row * (2 * n) + column
     a, b = load32(x_ptr, at, inside), load32(x_ptr, at + n, inside)

@@ -35,6 +35,7 @@ def slope(x, p, EXACT: tl.constexpr):
 
 @triton.jit
 def _gelu(x_ptr, y_ptr, n, EXACT: tl.constexpr, BLOCK: tl.constexpr):
+    # Shapes: x, y (n,)
     at, inside = elements(n, BLOCK)
     x = load32(x_ptr, at, inside)
     store(y_ptr, at, x * cdf(x, EXACT), inside)
@@ -42,6 +43,7 @@ def _gelu(x_ptr, y_ptr, n, EXACT: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit
 def _gelu_backward(x_ptr, dy_ptr, dx_ptr, n, EXACT: tl.constexpr, BLOCK: tl.constexpr):
+    # Shapes: x, dy, dx (n,)
     at, inside = elements(n, BLOCK)
     x = load32(x_ptr, at, inside)
     store(dx_ptr, at, load32(dy_ptr, at, inside) * slope(x, cdf(x, EXACT), EXACT), inside)

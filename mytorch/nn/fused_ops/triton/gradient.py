@@ -16,6 +16,7 @@ BLOCK = 512
 @triton.jit
 def scaling(n, found_inf_ptr, grad_scale_ptr, total_norm_ptr, max_norm):
     """The number of elements to update, and the factors of gradients: in place, and for this update only."""
+    # Shapes: found_inf, grad_scale, total_norm (1,)
     unscale = 1.0
     clip = 1.0
     if found_inf_ptr is not None:
@@ -31,6 +32,7 @@ def scaling(n, found_inf_ptr, grad_scale_ptr, total_norm_ptr, max_norm):
 @triton.jit
 def gradient(g_ptr, at, inside, x, grad_scale_ptr, unscale, clip, weight_decay, STORE: tl.constexpr):
     """unscale clip g + weight_decay x; with STORE, g itself becomes unscale g."""
+    # Shapes: g (n,); grad_scale (1,)
     g = tl.load(g_ptr + at, mask=inside, other=0.0).to(tl.float32)
     if grad_scale_ptr is not None:
         g *= unscale

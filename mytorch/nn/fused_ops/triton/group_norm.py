@@ -30,6 +30,7 @@ def _group_sums(
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The sums of d x_hat and d in groups, d = dy weight, from those of dy x_hat and dy in their channels."""
+    # Shapes: dweight, dbias (count, channels); weight (groups, channels); sum_dxhat, sum_d (count,)
     group = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     sum_dxhat = tl.zeros((ROWS, BLOCK), tl.float32)
     sum_d = tl.zeros((ROWS, BLOCK), tl.float32)

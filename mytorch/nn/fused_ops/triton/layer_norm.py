@@ -31,6 +31,7 @@ _TILE, _LONG_BLOCK, _ROWS_OF_PARTIAL = 2048, 2048, 16
 @triton.jit
 def _add_residual(x, residual_ptr, total_ptr, at, inside, STORE: tl.constexpr):
     """x + residual, rounded to the dtype in which it is stored, since backward starts from that."""
+    # Shapes: residual, total (count, n)
     total = (x + load32(residual_ptr, at, inside)).to(total_ptr.dtype.element_ty)
     if STORE:
         tl.store(total_ptr + at, total, mask=inside)
@@ -43,6 +44,8 @@ def _forward(
     eps, CENTRED: tl.constexpr, CHANNELS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS whole rows of x, (count, n); see `_parameters`."""
+    # Shapes: x, residual, total, y (count, n); weight, bias (n,) or, with CHANNELS, (groups * n / length,);
+    # mean, rstd (count,)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     column = tl.arange(0, BLOCK)[None, :]
     inside = (row < count) & (column < n)
@@ -64,6 +67,7 @@ def _forward(
 def _parameters(weight_ptr, bias_ptr, row, column, n, groups, length, CHANNELS: tl.constexpr):
     """Weight and bias of elements: of their columns, or of their channels. A channel has `length` columns;
     the next row has the next channels, and after `groups` rows they repeat."""
+    # Shapes: weight, bias (n,) or, with CHANNELS, (groups * n / length,)
     at, inside = column, column < n
     if CHANNELS:
         at = (row % groups) * (n // length) + column // length
@@ -82,6 +86,8 @@ def _forward_long(
     CENTRED: tl.constexpr, CHANNELS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One row of `_forward`."""
+    # Shapes: x, residual, total, y (count, n); weight, bias (n,) or, with CHANNELS, (groups * n / length,);
+    # mean, rstd (count,)
     row = tl.program_id(0).to(tl.int64)
     mean = tl.zeros((1, 1), tl.float32)
     squares = tl.zeros((1, 1), tl.float32)
@@ -117,6 +123,7 @@ def _backward(
     tiles, CENTRED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The gradients of `tiles` times ROWS rows, and the sums of dy x_hat and dy over them."""
+    # Shapes: dy, dtotal, x, dx (count, n); weight (n,); mean, rstd (count,); dweight, dbias (programs, n)
     column = tl.arange(0, BLOCK)[None, :]
     weight = 1.0
     if weight_ptr is not None:
@@ -155,6 +162,7 @@ def _backward_long(
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The gradient of one row."""
+    # Shapes: dy, dtotal, x, dx (count, n); weight (n,); mean, rstd (count,)
     row = tl.program_id(0).to(tl.int64)
     mean, rstd = tl.load(mean_ptr + row), tl.load(rstd_ptr + row)
     sum_dxhat = tl.zeros((BLOCK,), tl.float32)
@@ -177,6 +185,7 @@ def _backward_long(
 
 @triton.jit
 def _d_and_x_hat(dy_ptr, x_ptr, weight_ptr, mean, rstd, row, column, n):
+    # Shapes: dy, x (count, n); weight (n,)
     inside, at = column < n, row * n + column
     d = load32(dy_ptr, at, inside)
     if weight_ptr is not None:
@@ -190,6 +199,7 @@ def _partials_long(
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The sums of dy x_hat and dy over ROWS rows, of a block of columns."""
+    # Shapes: dy, x (count, n); mean, rstd (count,); dweight, dbias (count / ROWS, n)
     partial = tl.program_id(0).to(tl.int64)  # only the first axis of the grid may be longer than 65535
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     dweight = tl.zeros((BLOCK,), tl.float32)

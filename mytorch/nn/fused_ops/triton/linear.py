@@ -32,6 +32,7 @@ def _forward(
     z_ptr, bias_ptr, y_ptr, rows, n, ACTIVATION: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
     """y = f(z + bias), which overwrites z if y is None; else z + bias does, if there is a bias."""
+    # Shapes: z, y (rows, n); bias (n,)
     row, column, inside = tile(rows, n, ROWS, BLOCK)
     at = row * n + column
     z = load32(z_ptr, at, inside)
@@ -59,6 +60,7 @@ def _backward(
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """dz = dy f'(z) for `height` rows of BLOCK columns, and their sums; without f, only the sums."""
+    # Shapes: dy, z, dz (rows, n); partials (rows / height, n)
     column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[None, :]
     part = tl.program_id(1)
     end = tl.minimum(rows, (part + 1) * height)

@@ -16,13 +16,16 @@ from .tune import tuned
 
 @tuned(row_configs, key=("n",), inplace=("z_ptr",))
 @triton.jit
-def _losses(z_ptr, target_ptr, pull_ptr, smooth_ptr, factors_ptr, losses_ptr, n, BLOCK: tl.constexpr):
+def _losses(
+    z_ptr, target_ptr, target_weight_ptr, smooth_ptr, factors_ptr, losses_ptr, n, BLOCK: tl.constexpr
+):  # fmt: skip
     """The loss of a row of the logits z, and with factors the gradient, which overwrites the logits."""
+    # Shapes: z (rows, n); target, target_weight, factors, losses (rows,); smooth (n,)
     row = tl.program_id(0).to(tl.int64)
     label = tl.load(target_ptr + row)
     row_ptr = z_ptr + row * n
     at_label = tl.load(row_ptr + label, mask=(label >= 0) & (label < n), other=float("nan")).to(tl.float32)
-    target_weight = tl.load(pull_ptr + row)
+    target_weight = tl.load(target_weight_ptr + row)
     largest, total = row_totals(row_ptr, n, BLOCK)
     smooth, smooth_x = 0.0, 0.0
     if smooth_ptr is not None:

@@ -34,6 +34,7 @@ def _lion(
     MAXIMIZE: tl.constexpr, STORE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
+    # Shapes: p, g, m (n,); grad_scale, found_inf, total_norm, lr (1,)
     n, unscale, clip = scaling(n, found_inf_ptr, grad_scale_ptr, total_norm_ptr, max_norm)
     if lr_ptr is not None:
         lr = tl.load(lr_ptr)

@@ -46,6 +46,7 @@ def merge(mean, squares, size, other_mean, other_squares, other_size):
 
 @triton.jit
 def _column_sums(x_ptr, out_ptr, rows, n, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    # Shapes: x (rows, n); out (n,)
     column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[None, :]
     sums = tl.zeros((ROWS, BLOCK), tl.float32)
     for start in range(0, rows, ROWS):

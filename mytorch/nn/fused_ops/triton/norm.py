@@ -28,6 +28,7 @@ def sum_of_squares(x: RawArray) -> RawArray:
 @triton.jit
 def _sums_of_squares(x_ptr, sums_ptr, n, COUNT: tl.constexpr, BLOCK: tl.constexpr):
     """The sum of every COUNT-th block."""
+    # Shapes: x (n,); sums (COUNT,)
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     sums = tl.zeros((BLOCK,), tl.float32)
     for _ in range(0, (n - 1) // (COUNT * BLOCK) + 1):  # cdiv() would overflow near 2^31
@@ -39,6 +40,7 @@ def _sums_of_squares(x_ptr, sums_ptr, n, COUNT: tl.constexpr, BLOCK: tl.constexp
 
 @triton.jit
 def _sum(sums_ptr, total_ptr, count, SUMS: tl.constexpr):
+    # Shapes: sums (count,); total (1,)
     i = tl.arange(0, SUMS)
     tl.store(total_ptr, tl.sum(tl.load(sums_ptr + i, mask=i < count, other=0.0), axis=0))
 
@@ -53,6 +55,7 @@ def scale(x: RawArray, factor: float | RawArray) -> None:
 
 @triton.jit
 def _scale(x_ptr, factor_ptr, n, BLOCK: tl.constexpr):
+    # Shapes: x (n,); factor (1,)
     factor = tl.load(factor_ptr)
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = at < tl.where(factor == 1.0, 0, n)

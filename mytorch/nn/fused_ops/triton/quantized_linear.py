@@ -30,6 +30,7 @@ def _dequantize(
     FOUR_BITS: tl.constexpr, HIGH: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """The weight (rows, blocks, WIDTH): of 4 bits, the first or, if HIGH, the second 16 of each block."""
+    # Shapes: codes (n, blocks, WIDTH); scales, offsets (n, blocks)
     at = row.to(tl.int64) * blocks + block
     column = tl.arange(0, WIDTH)[None, None, :]
     codes = tl.load(codes_ptr + at * WIDTH + column, mask=inside, other=0)
@@ -49,6 +50,8 @@ def _multiply(
     FOUR_BITS: tl.constexpr, ROWS: tl.constexpr, BLOCKS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """ROWS numbers of a row of y."""
+    # Shapes: codes (n, blocks, WIDTH); scales, offsets (n, blocks); x (rows, 32 * blocks); bias (n,);
+    # y (rows, n)
     x_row = tl.program_id(1).to(tl.int64)
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     total = tl.zeros((ROWS, BLOCKS), tl.float32)
@@ -75,6 +78,7 @@ def _write_weight(
     FOUR_BITS: tl.constexpr, ROWS: tl.constexpr, BLOCKS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """A tile of the weight, in the dtype of that."""
+    # Shapes: codes (n, blocks, WIDTH); scales, offsets (n, blocks); weight (n, 32 * blocks)
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS))[:, None, None]
     block = tl.program_id(1) * BLOCKS + tl.arange(0, BLOCKS)[None, :, None]
     inside = (row < n) & (block < blocks)

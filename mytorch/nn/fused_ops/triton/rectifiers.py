@@ -9,6 +9,7 @@ from .elementwise import elements, load32, store, unary
 
 @triton.jit
 def _relu(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    # Shapes: x, y (n,)
     at, inside = elements(n, BLOCK)
     x = load32(x_ptr, at, inside)
     store(y_ptr, at, tl.where(x <= 0, 0.0, x), inside)
@@ -16,6 +17,7 @@ def _relu(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
 
 @triton.jit
 def _relu_backward(y_ptr, dy_ptr, dx_ptr, n, BLOCK: tl.constexpr):
+    # Shapes: y, dy, dx (n,)
     at, inside = elements(n, BLOCK)
     dy = load32(dy_ptr, at, inside)
     store(dx_ptr, at, tl.where(load32(y_ptr, at, inside) <= 0, 0.0, dy), inside)
@@ -28,6 +30,7 @@ def _(x, inplace):
 
 @triton.jit
 def _leaky_relu(x_ptr, slope, y_ptr, n, BLOCK: tl.constexpr):
+    # Shapes: x, y (n,)
     at, inside = elements(n, BLOCK)
     x = load32(x_ptr, at, inside)
     store(y_ptr, at, tl.where(x > 0, x, slope * x), inside)
@@ -35,6 +38,7 @@ def _leaky_relu(x_ptr, slope, y_ptr, n, BLOCK: tl.constexpr):
 
 @triton.jit
 def _leaky_relu_backward(x_ptr, dy_ptr, slope, dx_ptr, n, BLOCK: tl.constexpr):
+    # Shapes: x, dy, dx (n,)
     at, inside = elements(n, BLOCK)
     dy = load32(dy_ptr, at, inside)
     store(dx_ptr, at, tl.where(load32(x_ptr, at, inside) > 0, dy, slope * dy), inside)
@@ -47,6 +51,7 @@ def _(x, slope, inplace):
 
 @triton.jit
 def _squared_relu(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    # Shapes: x, y (n,)
     at, inside = elements(n, BLOCK)
     x = load32(x_ptr, at, inside)
     store(y_ptr, at, tl.where(x <= 0, 0.0, x * x), inside)
@@ -54,6 +59,7 @@ def _squared_relu(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
 
 @triton.jit
 def _squared_relu_backward(x_ptr, dy_ptr, dx_ptr, n, BLOCK: tl.constexpr):
+    # Shapes: x, dy, dx (n,)
     at, inside = elements(n, BLOCK)
     x = load32(x_ptr, at, inside)
     store(dx_ptr, at, tl.where(x <= 0, 0.0, 2 * x * load32(dy_ptr, at, inside)), inside)

@@ -21,6 +21,7 @@ def _rotate(
     rows, half, INTERLEAVED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """y (L, M, T, D), contiguous, = x rotated; x, cos and sin have strides along the first three dims."""
+    # Shapes: y, x (rows / m / t, m, t, 2 * half); cos, sin (rows / m / t, m, t, half)
     row, column, inside = tile(rows, half, ROWS, BLOCK)
     i, j, k = row // (m * t), row // t % m, row % t
     first, second = column, column + half

@@ -39,6 +39,7 @@ def _sgd(
     NESTEROV: tl.constexpr, MAXIMIZE: tl.constexpr, STORE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
+    # Shapes: p, g, b (n,); grad_scale, found_inf, total_norm, lr (1,)
     n, unscale, clip = scaling(n, found_inf_ptr, grad_scale_ptr, total_norm_ptr, max_norm)
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = at < n

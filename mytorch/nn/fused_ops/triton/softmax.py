@@ -28,6 +28,7 @@ def _forward(
     x_ptr, y_ptr, rows, n, ROWS: tl.constexpr, BLOCK: tl.constexpr, LOG: tl.constexpr
 ):
     """ROWS whole rows of x, (rows, n)."""
+    # Shapes: x, y (rows, n)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     column = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (column < n)
@@ -45,6 +46,7 @@ def _backward(
     y_ptr, g_ptr, dx_ptr, rows, n, ROWS: tl.constexpr, BLOCK: tl.constexpr, LOG: tl.constexpr
 ):
     """dx = y (g - sum(g y)), or for the logarithm g - exp(y) sum(g)."""
+    # Shapes: y, g, dx (rows, n)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     column = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (column < n)
@@ -63,6 +65,7 @@ _LONG = [{"BLOCK": 2048, "num_warps": 8}, {"BLOCK": 4096, "num_warps": 16}]
 @triton.jit
 def _forward_long(x_ptr, y_ptr, n, BLOCK: tl.constexpr, LOG: tl.constexpr):
     """One row, whose maximum and sum of exponentials are updated block by block."""
+    # Shapes: x, y (rows, n)
     row = tl.program_id(0).to(tl.int64)
     block = tl.arange(0, BLOCK)
     largest, total = -float("inf"), 0.0
@@ -83,6 +86,7 @@ def _forward_long(x_ptr, y_ptr, n, BLOCK: tl.constexpr, LOG: tl.constexpr):
 @triton.jit
 def _backward_long(y_ptr, g_ptr, dx_ptr, n, BLOCK: tl.constexpr, LOG: tl.constexpr):
     """One row of `_backward`."""
+    # Shapes: y, g, dx (rows, n)
     row = tl.program_id(0).to(tl.int64)
     block = tl.arange(0, BLOCK)
     sums = tl.zeros((BLOCK,), tl.float32)
