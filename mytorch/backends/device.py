@@ -19,6 +19,63 @@ if TYPE_CHECKING:
 DeviceLike: TypeAlias = str | int | None  # what `as_device` reads; None for the CPU
 
 
+class _NumPy(Kind):
+    """NumPy's arrays."""
+
+    kernels = "cpu"
+
+    def functions(self) -> Any:
+        return np
+
+    def give(self, raw: RawArray) -> RawArray:
+        return raw
+
+
+class _CuPy(Kind):
+    """CuPy's arrays; `cublas` sets how they are multiplied."""
+
+    kernels = "cuda"
+
+    def functions(self) -> Any:
+        return cupy()
+
+    def on(self, target: device) -> AbstractContextManager:
+        return cupy().cuda.Device(target.index)
+
+    def take(self, raw: RawArray, target: device) -> RawArray:
+        if isinstance(raw, np.ndarray):  # a graph would copy again from memory that was freed
+            refuse_capture(f"a copy from the CPU to {target}")
+        with on(target):
+            return cupy().asarray(raw)
+
+    def give(self, raw: RawArray) -> RawArray:
+        copy = cupy().asnumpy(raw)
+        waited()
+        return copy
+
+
+class _Meta(Kind):
+    """Arrays that have a shape, but no elements."""
+
+    kernels, has_values = "meta", False
+
+    def functions(self) -> Any:
+        return meta().module
+
+    def take(self, raw: RawArray, target: device) -> RawArray:
+        return meta().like(raw)
+
+    def give(self, raw: RawArray) -> RawArray:
+        raise NotImplementedError("Cannot copy out of meta tensor; no data!")
+
+    def add_product(self, x: RawArray, y: RawArray, out: RawArray, beta: float) -> None:
+        pass  # there are no elements: an array for the product would count as memory
+
+
+NUMPY, GPU, NOTHING = _NumPy(), _CuPy(), _Meta()  # a GPU's products are those of `cublas`
+_KINDS = {"cpu": NUMPY, "cuda": GPU, "meta": NOTHING}
+
+
 class device(str):  # noqa: N801 - PyTorch's name
     """The device of an array. It is a string, so that `x.device == "cuda:0"` is True.
 
@@ -39,7 +96,7 @@ class device(str):  # noqa: N801 - PyTorch's name
         kind, number = _parse(name, index)
         text = kind if number is None or kind != "cuda" else f"{kind}:{number}"
         self = super().__new__(cls, text)
-        self.type, self.index, self.kind = kind, number, None
+        self.type, self.index, self.kind = kind, number, _KINDS[kind]
         return self
 
     def of_kind(self, kind: Kind) -> device:
@@ -56,7 +113,7 @@ class device(str):  # noqa: N801 - PyTorch's name
     @property
     def full_name(self) -> str:
         """The name, with the kind of arrays if that isn't the usual one: 'cpu', 'cpu (Counting)'."""
-        return str(self) + (f" ({self.kind.name})" if self.kind is not None and self.kind.name else "")
+        return str(self) + (f" ({self.kind.name})" if self.kind.name else "")
 
     @property
     def base(self) -> device:
@@ -99,64 +156,9 @@ def _parse(name: str | int | None, index: int | None) -> tuple[str, int | None]:
     return kind, index
 
 
-class _NumPy(Kind):
-    """NumPy's arrays."""
-
-    kernels = "cpu"
-
-    def functions(self) -> Any:
-        return np
-
-    def give(self, raw: RawArray) -> RawArray:
-        return raw
-
-
-class _CuPy(Kind):
-    """CuPy's arrays; `cublas` sets how they are multiplied."""
-
-    kernels = "cuda"
-
-    def functions(self) -> Any:
-        return cupy()
-
-    def on(self, target: device) -> AbstractContextManager:
-        return cupy().cuda.Device(target.index)
-
-    def take(self, raw: RawArray, target: device) -> RawArray:
-        if isinstance(raw, np.ndarray):  # a graph would copy again from memory that was freed
-            refuse_capture(f"a copy from the CPU to {target}")
-        with on(target):
-            return cupy().asarray(raw)
-
-    def give(self, raw: RawArray) -> RawArray:
-        copy = cupy().asnumpy(raw)
-        waited()
-        return copy
-
-
-
-class _Meta(Kind):
-    """Arrays that have a shape, but no elements."""
-
-    kernels, has_values = "meta", False
-
-    def functions(self) -> Any:
-        return meta().module
-
-    def take(self, raw: RawArray, target: device) -> RawArray:
-        return meta().like(raw)
-
-    def give(self, raw: RawArray) -> RawArray:
-        raise NotImplementedError("Cannot copy out of meta tensor; no data!")
-
-    def add_product(self, x: RawArray, y: RawArray, out: RawArray, beta: float) -> None:
-        pass  # there are no elements: an array for the product would count as memory
-
-
 raw_types: tuple[type, ...] = (np.ndarray,)  # and those of other kinds; CuPy's is looked up
-CPU = device("cpu").of_kind(_NumPy())
-META = device("meta").of_kind(_Meta())  # of arrays that hold nothing
-GPU = _CuPy()  # its products are those of `cublas`
+CPU = device("cpu")
+META = device("meta")  # of arrays that hold nothing
 _CUDA: dict[int, device] = {}
 
 
@@ -203,7 +205,7 @@ def as_device(name: DeviceLike) -> device:
     if name is None:
         return CPU
     found = device(name)
-    if isinstance(found.kind, Kind) and found.kind not in (CPU.kind, META.kind, GPU):
+    if found.kind is not _KINDS[found.type]:
         return found  # of a kind that holds others
     if found.type == "meta":
         if found is not META:
@@ -224,7 +226,7 @@ def _gpu(found: device) -> device:
 
 def cuda_device(index: int) -> device:
     if index not in _CUDA:
-        _CUDA[index] = device("cuda", index).of_kind(GPU)
+        _CUDA[index] = device("cuda", index)
     return _CUDA[index]
 
 
@@ -372,7 +374,7 @@ def is_readable(raw: RawArray) -> bool:
 
 def has_values(raw: RawArray) -> bool:
     """Returns whether a raw array holds elements; without, what depends on them takes the general way."""
-    return type(raw) is np.ndarray or device_of(raw).kind.has_values
+    return isinstance(raw, (np.ndarray, np.generic)) or device_of(raw).kind.has_values
 
 
 def is_meta(x: object) -> bool:
