@@ -208,7 +208,6 @@ ASKING = {
     "utils/data/passes.py": (1, STREAM),
     "models/decoder.py": (1, "one call for a whole token, which notes nothing"),
     "compiler.py": (1, "PyTorch's is_compiling"),
-    "nn/functional/composite.py": (1, "a demanded reference isn't that of a program"),
 }  # fmt: skip
 
 

@@ -47,7 +47,6 @@ from ...ops.arrays import as_tensors
 from ...ops.inplace import inplace
 
 REGISTRY: dict[str, Composite] = {}
-TRACED = "traced"  # instead of `auto=True` while a program is captured: the reference, or one instruction
 Result = Tensor | tuple[Tensor, ...]
 
 
@@ -152,7 +151,7 @@ class Composite:
     def _op(self, forward: Callable, half: bool) -> Callable:
         variant = op(forward if half else self._in_float32(forward), outputs=self.outputs, half=True)
         variant.__name__ = variant.__qualname__ = self.__name__  # for errors and for names in the graph
-        variant.reference = self._run_reference
+        variant.reference = self.run_reference
         return variant
 
     def __call__(self, *args: Any, auto: bool = False, fused: bool | None = None, **kwargs: Any) -> Result:
@@ -185,9 +184,9 @@ class Composite:
                 raise ValueError(
                     f"{self.__name__}(): auto=True runs the reference, fused=True the kernel: choose one"
                 )
-            if auto == TRACED and (result := in_force().composite(self, args)) is not None:
-                return result
-            return self._run_reference(*args)
+            return self.run_reference(*args)
+        if forces and fused is None and (result := in_force().composite(self, args)) is not None:
+            return result
         if fused or (fused is None and use_fused.default and (self.kernels or self.suppliers)):
             for first in args:
                 if isinstance(first, Tensor):
@@ -208,12 +207,12 @@ class Composite:
                 return self.manual_variant(*args)
             except Unsupported:
                 pass
-        return self._run_reference(*args)
+        return self.run_reference(*args)
 
     # The rule for half precision: unless a variant takes it, arguments are upcast to float32 and the results
     # are rounded once to the half dtype, or to `dtype`; also where parameters are float32, unlike in ops.
 
-    def _run_reference(self, *args: Any) -> Result:
+    def run_reference(self, *args: Any) -> Result:
         half = self._half_dtype(args)
         result = self.reference(*(args if half is None else map(upcast, args)))
         result = result if half is None else downcast(result, half)
@@ -297,7 +296,7 @@ def floats_only(function: Composite) -> None:
 
 
 class _Chosen(threading.local):
-    variant: tuple[bool | str, bool | None] = (False, None)  # auto, fused
+    variant: tuple[bool, bool | None] = (False, None)  # auto, fused
     kernel_ran = False  # one that was demanded, since the block began
 
 
@@ -305,7 +304,7 @@ _chosen = _Chosen()
 
 
 @contextmanager
-def choose(auto: bool | str = False, fused: bool | None = None) -> Iterator[Callable[[], bool]]:
+def choose(auto: bool = False, fused: bool | None = None) -> Iterator[Callable[[], bool]]:
     """Chooses the variants of all calls in a block, in this thread, that say neither `auto` nor `fused`.
 
     Returns:

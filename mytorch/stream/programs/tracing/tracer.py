@@ -275,8 +275,9 @@ class Tracer(HostCalls, Kind):
         return made, saved
 
     def composite(self, composite: Composite, args: tuple) -> Any:
-        """Returns the results of a composite that stays one instruction, else None: see `kernels`."""
-        return call_kept(composite, args, self._keeps_composites)
+        """Returns the results of a composite that stays one instruction (see `kernels`), or the reference's."""
+        kept = call_kept(composite, args, self._keeps_composites)
+        return composite.run_reference(*args) if kept is None else kept
 
     def checks(
         self, x: Tensor | RawArray, low: int, high: int, text: str, error: type[Exception],
