@@ -1,0 +1,6 @@
+"""The table of functions: the class of each, which dims it keeps, its floating-point operations."""
+
+from .labels import Labels, Origin, arrays_in
+from .table import TABLE, Row, flops_of, kept_dims, labels_of, row_of
+
+__all__ = ["Labels", "Origin", "Row", "TABLE", "arrays_in", "flops_of", "kept_dims", "labels_of", "row_of"]
