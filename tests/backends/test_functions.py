@@ -195,6 +195,11 @@ def test_what_has_no_row():
     assert labels_of("made_up") is kept_dims("sort_of", np.ones(2)) is None
 
 
+def test_a_dtype_is_no_array():
+    labels = labels_of("sum", np.ones((2, 3)), axis=0, dtype=np.dtype(np.float32))
+    assert labels == labels_of("sum", np.ones((2, 3)), axis=0) and labels.combine == "add"
+
+
 def test_flops():
     x, y = np.ones((5, 2, 3)), np.ones((3, 7))
     assert flops_of("matmul", x, y) == flops_of("einsum", "bik,kj->bij", x, y) == 2 * 5 * 2 * 3 * 7
@@ -203,7 +208,7 @@ def test_flops():
     assert flops_of("exp", x, result=x.shape) == flops_of("linalg.inv", x) == 0
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if row_of(name).linear])
+@pytest.mark.parametrize("name", [name for name in CASES if (row := row_of(name)) and row.linear])
 def test_of_what_is_linear(name):
     """Zeros make zeros: of all arrays, of each, or of the first."""
 

@@ -43,8 +43,9 @@ def elementwise(*args: object, results: int = 1, **kwargs: object) -> Labels:
 
 
 def same(x: Any, *args: object, **kwargs: object) -> Labels:
-    """All dims are those of the first argument; no other is an array."""
-    return elementwise(x)
+    """All dims are those of the first argument."""
+    others = [(None,) * len(y.shape) for y in arrays_in(args, kwargs)]
+    return Labels((all_of(x), *others), (all_of(x),))
 
 
 def outer(x: Any, y: Any, **kwargs: object) -> Labels:
@@ -54,8 +55,8 @@ def outer(x: Any, y: Any, **kwargs: object) -> Labels:
 
 
 def like(x: Any, *args: object, shape: object = None, **kwargs: object) -> Labels:
-    """`zeros_like` and its kin, without arrays among the other arguments."""
-    return elementwise(x) if shape is None else made(shape, x)
+    """`zeros_like` and its kin."""
+    return same(x, *args, kwargs) if shape is None else made(shape, x, *args, **kwargs)
 
 
 def made(shape: int | Shape, *args: object, **kwargs: object) -> Labels:

@@ -51,6 +51,8 @@ class Labels(NamedTuple):
 def arrays_in(*nested: object) -> Iterator[Any]:
     """Yields the arrays, all that has a shape, in nested arguments; without that in `out`."""
     for x in nested:
+        if isinstance(x, np.dtype):  # which has a shape
+            continue
         if isinstance(getattr(x, "shape", None), tuple):
             yield x
         elif isinstance(x, (tuple, list)):
@@ -94,7 +96,7 @@ def of_text(text: str, shapes: Sequence[Shape | None], combine: str | None = Non
     for (term, shape), head in zip(given, outer, strict=True):
         letters = tuple(term.removeprefix("..."))
         if len(head) + len(letters) != len(shape):
-            raise ValueError(f"{term!r} of {text!r} doesn't fit an array of shape {shape}")
+            raise NotImplementedError(f"{term!r} of {text!r} for an array of shape {shape}")
         inputs.append(head + letters)
     inputs += [(None,) * len(shape) for shape in shapes[len(terms) :] if shape is not None]
     outputs = [(kept if "..." in term else ()) + tuple(term.removeprefix("...")) for term in right.split(",")]
@@ -126,7 +128,7 @@ def sizes_of(text: str, inputs: Sequence[Shape | None], outputs: Sequence[Shape]
         if shape is not None:
             letters = term.removeprefix("...")
             head = len(shape) - len(letters)
-            sizes |= dict(zip(letters, shape[head:], strict=True))
+            sizes = {**dict(zip(letters, shape[head:], strict=True)), **sizes}
             heads += [shape[:head]] if "..." in term else []
     try:
         whole = np.broadcast_shapes(*heads)
