@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mytorch
-from mytorch.backends.functions import TABLE, arrays_in, flops_of, kept_dims, labels_of, row_of
+from mytorch.backends.functions import TABLE, arrays_in, flops_of, kept_dims, kinds, labels_of, row_of
 from mytorch.backends.meta.functions import DATA_DEPENDENT, FUNCTIONS, OF_DTYPES, SHAPES, VIEWS
 from mytorch.stream.programs.tracing.tracing_array import METHODS, PROPERTIES, name_of
 from tests.backends.functions_cases import CASES, Source
@@ -225,3 +225,10 @@ def test_of_what_is_linear(name):
                 assert not y.any()
 
     check()
+
+
+def test_kinds_of_ops_say_nothing_that_the_table_says():
+    for kind, names in kinds._OF_OPS.items():
+        for name in filter(str.isidentifier, names.split("|")):
+            row = row_of(name)
+            assert row is None or kinds._OF_CLASSES.get(row.kind) != kind, name

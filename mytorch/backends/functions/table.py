@@ -19,7 +19,7 @@ from .dims import along, by_text, elementwise, made, reduced, view, whole
 from .labels import Labels, Origin, Shape, arrays_in
 
 ELEMENTWISE = "elementwise"  # each element of the result from those in the same place
-REDUCTION = "reduction"  # over axes; scans and sorting along them
+REDUCTION = "reduction"  # over axes; scans, sorting and searching along them
 CONTRACTION = "contraction"  # sums of products; linear algebra and Fourier transforms, which are made of them
 VIEW = "view"  # other dims of the same memory, where that can be
 COPY = "copy"  # elements in another order, or several arrays in one
@@ -107,6 +107,12 @@ _rows("cumprod nancumprod", REDUCTION, along(None))
 _rows("sort argsort", REDUCTION, along(-1))
 _rows("partition argpartition", REDUCTION, along(-1, 2))
 _rows("lexsort", REDUCTION, rules.along_keys)
+_rows("searchsorted", REDUCTION, indexing.searched)
+_rows("isin", REDUCTION, indexing.contained)
+_rows(
+    "nonzero flatnonzero argwhere unique extract compress trim_zeros intersect1d union1d setdiff1d setxor1d",
+    REDUCTION, None,
+)  # fmt: skip
 _rows("diff", ELEMENTWISE, along(-1, 2), TOGETHER, is_new=False)
 _rows("roll", COPY, along(None, 2, flattens=False), TOGETHER)
 _rows("fft.fftshift fft.ifftshift", COPY, along(None, 1, flattens=False), TOGETHER)
@@ -160,12 +166,6 @@ _rows("pad", COPY, rules.padded)
 _rows(".getitem", INDEXING, indexing.getitem, FIRST)
 _rows("take", INDEXING, indexing.taken, FIRST, is_new=True)
 _rows("take_along_axis", INDEXING, indexing.taken_along, FIRST, is_new=True)
-_rows("searchsorted", INDEXING, indexing.searched, is_new=True)
-_rows("isin", INDEXING, indexing.contained, is_new=True)
-_rows(
-    "nonzero flatnonzero argwhere unique extract compress trim_zeros intersect1d union1d setdiff1d setxor1d",
-    INDEXING, None, is_new=True,
-)  # fmt: skip
 
 # Creation, random numbers.
 _rows("zeros ones empty full", CREATION, made)
@@ -187,14 +187,14 @@ _OF_PARTS = (  # ufuncs whose reductions of parts they put together themselves
 )  # fmt: skip
 
 
-@functools.cache
+@functools.lru_cache(maxsize=4096)
 def row_of(name: str) -> Row | None:
     """Returns the row of a function; None if it has none. Ufuncs and their methods have rows by rule."""
     if name in TABLE:
         return TABLE[name]
     head, _, method = name.partition(".")
     ufunc = getattr(np, head, None)
-    if not isinstance(ufunc, np.ufunc) or (ufunc.signature is not None and method):
+    if not isinstance(ufunc, np.ufunc) or ufunc.signature is not None:
         return None
     linear = TOGETHER if head == "add" else None
     match method:
@@ -208,7 +208,8 @@ def row_of(name: str) -> Row | None:
             return Row(name, REDUCTION, along(0, 2), linear, 0, True)
         case "outer":
             row = row_of(head)
-            return Row(name, CONTRACTION, rules.outer, row and row.linear, row.flops if row else 0, True)
+            kind = CONTRACTION if head == "multiply" else ELEMENTWISE
+            return Row(name, kind, rules.outer, row.linear, row.flops, True)
         case "at":
             return Row(name, WRITING, None, None, 0, False)
     return None
