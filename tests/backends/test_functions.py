@@ -227,6 +227,18 @@ def test_of_what_is_linear(name):
     check()
 
 
+@pytest.mark.parametrize("name", [name for name in CASES if (row := row_of(name)) and row.is_new])
+def test_what_is_new_shares_no_memory(name):
+    @settings(max_examples=10)
+    @given(st.data())
+    def check(data):
+        args, kwargs = CASES[name](Source(data.draw))
+        made = call(name, tuple(args), kwargs)
+        assert not any([np.shares_memory(x, y) for x in arrays_in(args, kwargs) for y in made])
+
+    check()
+
+
 def test_kinds_of_ops_say_nothing_that_the_table_says():
     for kind, names in kinds._OF_OPS.items():
         for name in filter(str.isidentifier, names.split("|")):

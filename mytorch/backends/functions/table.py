@@ -41,7 +41,8 @@ class Row(NamedTuple):
         name: its first.
         kind: its class, one of CLASSES.
         dims: the rule that returns the labels of a call; None where nothing is kept or known.
-        linear: TOGETHER, EACH, FIRST, or None for what is linear in none of its arguments.
+        linear: TOGETHER, EACH, FIRST, or None for what is linear in none of its arguments; a number beside
+            the arrays counts as one, except for an axis, a shape and the like.
         flops: for each element of the result; those of products follow from the labels.
         is_new: whether the result is always a new array, which shares no memory with an argument.
     """
@@ -77,7 +78,8 @@ _rows("multiply,mul", ELEMENTWISE, elementwise, EACH, flops=1)
 _rows("divide,true_divide", ELEMENTWISE, elementwise, FIRST, flops=1)
 _rows("negative positive conjugate,conj deg2rad rad2deg degrees radians", ELEMENTWISE, elementwise, TOGETHER)
 _rows("real imag .real .imag .conj", VIEW, elementwise, TOGETHER)
-_rows("where isclose clip nan_to_num,nan_to_num_ angle iscomplex isreal sinc", ELEMENTWISE, elementwise)
+_rows("where isclose clip angle iscomplex isreal sinc", ELEMENTWISE, elementwise)
+_rows("nan_to_num", ELEMENTWISE, elementwise, is_new=False)
 _rows("round,around,.round", ELEMENTWISE, rules.same)
 _rows(".astype", COPY, rules.same, TOGETHER, is_new=False)
 _rows("copy .copy", COPY, rules.same, TOGETHER)
@@ -110,9 +112,10 @@ _rows("lexsort", REDUCTION, rules.along_keys)
 _rows("searchsorted", REDUCTION, indexing.searched)
 _rows("isin", REDUCTION, indexing.contained)
 _rows(
-    "nonzero flatnonzero argwhere unique extract compress trim_zeros intersect1d union1d setdiff1d setxor1d",
+    "nonzero flatnonzero argwhere unique extract compress intersect1d union1d setdiff1d setxor1d",
     REDUCTION, None,
 )  # fmt: skip
+_rows("trim_zeros", REDUCTION, None, is_new=False)
 _rows("diff", ELEMENTWISE, along(-1, 2), TOGETHER, is_new=False)
 _rows("roll", COPY, along(None, 2, flattens=False), TOGETHER)
 _rows("fft.fftshift fft.ifftshift", COPY, along(None, 1, flattens=False), TOGETHER)
@@ -122,7 +125,7 @@ _rows("tril triu", ELEMENTWISE, rules.triangle, TOGETHER)
 # Products and linear algebra.
 _rows("matmul", CONTRACTION, rules.product, EACH)
 _rows("dot", CONTRACTION, rules.dot, EACH)
-_rows("einsum", CONTRACTION, rules.einsum, EACH)
+_rows("einsum", CONTRACTION, rules.einsum, EACH, is_new=False)
 _rows("vdot", CONTRACTION, by_text("n,n->", "add"), EACH)
 _rows("vecdot", CONTRACTION, by_text("...n,...n->...", "add"), EACH)
 _rows("matvec", CONTRACTION, by_text("...mn,...n->...m", "add"), EACH)
