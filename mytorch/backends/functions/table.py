@@ -218,6 +218,12 @@ def row_of(name: str) -> Row | None:
     return None
 
 
+def writes(name: str) -> bool:
+    """Returns whether a function changes elements of its first argument, as `add.at` does."""
+    row = row_of(name)
+    return row is not None and row.kind == WRITING
+
+
 def labels_of(name: str, *args: Any, **kwargs: Any) -> Labels | None:
     """Returns the labels of a call; None where they aren't known.
 
