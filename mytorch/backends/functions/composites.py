@@ -112,6 +112,18 @@ def _self_attention(x: Any, *args: Any) -> Labels:
     return along((-2, -1))(x)
 
 
+def _rotated(x: Any, cos: Any, sin: Any, *args: Any) -> Labels:
+    """The dims before positions and features, which the angles are for."""
+    if max(len(cos.shape), len(sin.shape)) > 2:
+        raise NotImplementedError("angles of their own for each element of the batch")
+    kept = without(all_of(x), axes_of((-2, -1), len(x.shape)))
+    return Labels((kept, *[(None,) * len(y.shape) for y in (cos, sin)]), (kept,))
+
+
+def _softmax(x: Any, dim: int | None = None, *args: Any) -> Labels:
+    return along((), flattens=False)(x, dim)
+
+
 def _gated(x: Any, dim: int = -1, *args: Any) -> Labels:
     return along((-1,))(x, axes_of(dim, len(x.shape)))
 
@@ -168,7 +180,7 @@ COMPOSITES: dict[str, Composite] = {
     "quantized_linear": by_products("...i,rb->...o", "...io"),  # rows of blocks
     "conv1d": Composite(by_text("ncx,oiu,o->noa"), _convolution_flops),
     "conv2d": Composite(by_text("ncxy,oiuv,o->noab"), _convolution_flops),
-    "conv3d": Composite(by_text("ncxyz,oiuvw,o->noabc"), _convolution_flops),
+    "conv3d": Composite(by_text("ncxyz,oiuvw,o->noefg"), _convolution_flops),
     "convolution": Composite(None, _convolution_flops),
     "conv_input_gradient": Composite(None, _transposed_flops),
     "conv_weight_gradient": Composite(None, _convolution_weight_flops),
@@ -184,6 +196,11 @@ COMPOSITES: dict[str, Composite] = {
     "add_layer_norm": Composite(_normalized(2), None),
     "group_norm": Composite(_first_dim(2), None),
     "embedding": Composite(_embedding, None),
+    "rotary_embedding": Composite(_rotated, None),
+    "softmax": Composite(_softmax, None),
+    "log_softmax": Composite(_softmax, None),
+    "cross_entropy": Composite(None, None),
+    "dropout": Composite(None, None),
     "gelu": Composite(same, None),
     "swiglu": Composite(_gated, None),
     "geglu": Composite(_gated, None),
