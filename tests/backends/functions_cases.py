@@ -313,6 +313,7 @@ CASES = {
     "broadcast_arrays": lambda s: (s.together(), {}),
     "concatenate": joined, "stack": stacked, "repeat": repeated, "tile": tiled, "pad": padded,
     ".getitem": indexed, "take": taken, "take_along_axis": taken_along, "searchsorted": searched,
+    "digitize": lambda s: ((s.array(), np.sort(s.array(1, 1))), {}),
     "isin": lambda s: ((s.ints(3), s.ints(3)), {}),
     "zeros ones full": lambda s: ((s.shape(), 1)[: 2], {}),
     "empty": lambda s: ((s.shape(),), {}),

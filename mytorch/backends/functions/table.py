@@ -100,7 +100,8 @@ _rows("argmax argmin nanargmax nanargmin median var std nanvar nanstd ptp", REDU
 _rows("linalg.norm", REDUCTION, rules.norm)
 _rows("trace", REDUCTION, rules.traced, TOGETHER)
 _rows("bincount", REDUCTION, rules.counted)
-_rows("histogram digitize", REDUCTION, None)
+_rows("histogram", REDUCTION, None)
+_rows("digitize", REDUCTION, indexing.contained)
 _rows("array_equal allclose", REDUCTION, None)
 
 # Along an axis, which they need as a whole.
@@ -216,6 +217,17 @@ def row_of(name: str) -> Row | None:
         case "at":
             return Row(name, WRITING, None, None, 0, False)
     return None
+
+
+def functions_of(kind: str, without_dims: bool = False) -> set[Callable]:
+    """Returns NumPy's functions of a class, without methods.
+
+    Args:
+        without_dims: only those of whose dims nothing is known, as it depends on the elements.
+    """
+    rows = {name: row for name, row in TABLE.items() if row.kind == kind and name[0] != "."}
+    names = [name for name, row in rows.items() if row.dims is None or not without_dims]
+    return {functools.reduce(getattr, name.split("."), np) for name in names}
 
 
 def writes(name: str) -> bool:
