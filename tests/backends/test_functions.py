@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import mytorch
 from mytorch.backends.functions import TABLE, arrays_in, flops_of, kept_dims, kinds, labels_of, row_of
+from mytorch.backends.meta import like
 from mytorch.backends.meta.functions import DATA_DEPENDENT, FUNCTIONS, OF_DTYPES, SHAPES, VIEWS
 from mytorch.stream.programs.tracing.tracing_array import METHODS, PROPERTIES, name_of
 from tests.backends.functions_cases import CASES, Source
@@ -21,7 +22,7 @@ WITHOUT_CASE = {"frombuffer", "from_dlpack"}  # of things that are no arrays
 UFUNCS = sorted([name for name, f in vars(np).items() if isinstance(f, np.ufunc) and f.signature is None])
 
 
-def call(name, args, kwargs):
+def call(name, args, kwargs, keep=False):
     if name == ".getitem":
         result = args[0][args[1]]
     elif name in (".T", ".mT", ".real", ".imag"):
@@ -34,7 +35,8 @@ def call(name, args, kwargs):
             function = getattr(function, part)
         with np.errstate(all="ignore"):
             result = function(*args, **kwargs)
-    return [np.asarray(y) for y in (result if isinstance(result, (tuple, list)) else [result])]
+    results = result if isinstance(result, (tuple, list)) else [result]
+    return results if keep else [np.asarray(y) for y in results]
 
 
 def cut(x, dims, part, blocks):
@@ -188,6 +190,32 @@ def test_each_function_of_meta_arrays_has_a_row():
     names = {name_of(f) for f in (*SHAPES, *FUNCTIONS, *VIEWS, *OF_DTYPES, *DATA_DEPENDENT)}
     names |= {f".{name.strip('_')}" for name in (*METHODS, *PROPERTIES)}
     assert not {name for name in names if row_of(name) is None}
+
+
+OF_META = {name_of(f) for f in (*SHAPES, *FUNCTIONS, *VIEWS)} | {f".{name.strip('_')}" for name in METHODS}
+
+
+CONVERSIONS = {"array", "asarray", "asanyarray", "ascontiguousarray", "lexsort"}  # NumPy doesn't ask
+
+
+@pytest.mark.parametrize("name", sorted((OF_META | {*vars(np)}).intersection(CASES) - CONVERSIONS))
+def test_meta_arrays_have_the_shapes_of_the_same_calls(name):
+    """The cases of the table are cases of the rules of meta arrays."""
+
+    @settings(max_examples=10)
+    @given(st.data())
+    def check(data):
+        args, kwargs = CASES[name](Source(data.draw))
+        arrays = [*arrays_in(args, kwargs)]
+        wanted = call(name, tuple(args), kwargs)
+        try:
+            found = call(name, with_arrays(tuple(args), map(like, arrays)), kwargs, keep=True)
+        except NotImplementedError:  # it depends on the elements, or has no rule
+            assert name in (".getitem", "bincount", "repeat") or name not in OF_META
+            return
+        assert [(y.shape, y.dtype) for y in found] == [(y.shape, y.dtype) for y in wanted]
+
+    check()
 
 
 def test_what_has_no_row():
