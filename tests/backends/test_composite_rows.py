@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 import mytorch
+from mytorch import numpy_protocol
 from mytorch.backends.functions import COMPOSITES, Call, labels_of_composite, row_of
+from mytorch.backends.functions.table import functions_of
 from mytorch.nn import functional as F
 from mytorch.nn.functional.composite import REGISTRY
 from mytorch.stream.programs.kernels import KEPT, KEPT_IN_HALF
@@ -94,3 +96,4 @@ def test_tables_of_programs_name_rows():
     assert {row_of(name).kind for name in loops._ALIASES} == {"view"}
     assert {row_of(name).kind for name in SOLVERS - {"linalg.lstsq"}} == {"contraction"}
     assert {row_of(name).kind for name in _INDICES} == {"indexing", "writing"}
+    assert functions_of("writing") == numpy_protocol.WRITERS

@@ -36,16 +36,14 @@ def products(text: str, *letters: str) -> Callable[[Call], int]:
     "...i,oi->...o" with "...oi": 2 · … · o · i.
     """
 
+    terms = [(*(["..."] if "..." in term else []), *term.removeprefix("...")) for term in letters]
+
     def flops(call: Call) -> int:
-        sizes = sizes_of(text, [x.shape for x in call.inputs], [y.shape for y in call.outputs])
-        return 2 * sum([_elements(term, sizes) for term in letters])
+        inputs, outputs = (tuple([x.shape for x in arrays]) for arrays in (call.inputs, call.outputs))
+        sizes = sizes_of(text, inputs, outputs)
+        return 2 * sum([math.prod([sizes[name] for name in term]) for term in terms])
 
     return flops
-
-
-def _elements(term: str, sizes: dict[str, int]) -> int:
-    names = [*(["..."] if "..." in term else []), *term.removeprefix("...")]
-    return math.prod([sizes[name] for name in names])
 
 
 def by_products(text: str, *letters: str) -> Composite:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -117,7 +118,8 @@ def _only(dims: Dims, known: set[Label]) -> Dims:
     return tuple([label if label in known else None for label in dims])
 
 
-def sizes_of(text: str, inputs: Sequence[Shape | None], outputs: Sequence[Shape] = ()) -> dict[str, int]:
+@functools.lru_cache(maxsize=4096)
+def sizes_of(text: str, inputs: tuple[Shape, ...], outputs: tuple[Shape, ...] = ()) -> dict[str, int]:
     """Returns the size that each letter of a text has in the arguments or results, and for "..." the number
     of elements of its dims; where they can't be broadcast, as heads that share keys, of the first array."""
     terms = re.split(",|->", text)
@@ -125,11 +127,10 @@ def sizes_of(text: str, inputs: Sequence[Shape | None], outputs: Sequence[Shape]
     sizes: dict[str, int] = {}
     heads = []
     for term, shape in zip(terms, shapes, strict=False):
-        if shape is not None:
-            letters = term.removeprefix("...")
-            head = len(shape) - len(letters)
-            sizes = {**dict(zip(letters, shape[head:], strict=True)), **sizes}
-            heads += [shape[:head]] if "..." in term else []
+        letters = term.removeprefix("...")
+        head = len(shape) - len(letters)
+        sizes = {**dict(zip(letters, shape[head:], strict=True)), **sizes}
+        heads += [shape[:head]] if "..." in term else []
     try:
         whole = np.broadcast_shapes(*heads)
     except ValueError:

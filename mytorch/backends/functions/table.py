@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from . import dims as rules
 from . import indexing
 from .dims import along, by_text, elementwise, made, reduced, view, whole
-from .labels import Labels, Origin, Shape, arrays_in
+from .labels import Label, Labels, Origin, Shape, arrays_in
 
 ELEMENTWISE = "elementwise"  # each element of the result from those in the same place
 REDUCTION = "reduction"  # over axes; scans, sorting and searching along them
@@ -181,7 +181,7 @@ _rows("random.integers random.permutation random.random random.standard_normal",
 _rows("random.standard_exponential random.standard_gamma random.poisson random.binomial", RANDOM, None)
 
 # Writes, and facts.
-_rows("copyto put put_along_axis fill_diagonal .setitem .fill .sort", WRITING, None)
+_rows("copyto put place putmask put_along_axis fill_diagonal .setitem .fill .sort", WRITING, None)
 _rows("shape ndim size result_type can_cast promote_types iscomplexobj isrealobj", FACT, None)
 _rows("shares_memory may_share_memory broadcast_shapes array2string", FACT, None)
 
@@ -283,14 +283,28 @@ def flops_of(name: str, *args: Any, result: Shape = (), **kwargs: Any) -> int:
     60
     """
     row = row_of(name)
-    if row is None:
-        return 0
-    if row.flops:
-        return row.flops * math.prod(result)
-    labels = labels_of(name, *args, **kwargs) if row.kind == CONTRACTION else None
+    if row is None or row.flops or row.kind != CONTRACTION:
+        return 0 if row is None else row.flops * math.prod(result)
+    if args and not kwargs and all([hasattr(x, "shape") for x in args]):
+        return _flops_of_shapes(name, tuple([x.shape for x in args]))
+    return _products(labels_of(name, *args, **kwargs), [x.shape for x in arrays_in(args)])
+
+
+class _Shaped(NamedTuple):
+    shape: Shape
+
+
+@functools.lru_cache(maxsize=4096)
+def _flops_of_shapes(name: str, shapes: tuple[Shape, ...]) -> int:
+    return _products(labels_of(name, *map(_Shaped, shapes)), shapes)
+
+
+def _products(labels: Labels | None, shapes: Sequence[Shape]) -> int:
+    """Two operations for each place of all labels, if products of these are added up."""
     if labels is None or labels.combine is None:
         return 0
-    pairs = zip(labels.inputs, [x.shape for x in arrays_in(args)], strict=True)
-    sizes = {label: n for dims, shape in pairs for label, n in zip(dims, shape, strict=True)}
+    sizes: dict[Label, int] = {}
+    for dims, shape in zip(labels.inputs, shapes, strict=True):
+        sizes |= dict(zip(dims, shape, strict=True))
     sizes.pop(None, None)
     return 2 * math.prod(sizes.values())
