@@ -223,6 +223,20 @@ def test_what_has_no_row():
     assert labels_of("made_up") is kept_dims("sort_of", np.ones(2)) is None
 
 
+@pytest.mark.parametrize("name, args, kwargs", [
+    ("where", (np.ones(3),), {}), ("diff", (np.ones((2, 3)),), {"prepend": np.ones((2, 1))}),
+    (".getitem", (np.ones(3), True), {}), (".getitem", (np.ones(3), (None, np.True_)), {}),
+    ("matmul", (np.ones((2, 2)), np.ones((2, 2))), {"axes": [(0, 1), (1, 0), (0, 1)]}),
+    ("vecdot", (np.ones((2, 2)), np.ones((2, 2))), {"axis": 0}),
+    ("dot", (np.ones((2, 2)), np.ones((2, 2, 2))), {}),
+    ("einsum", ("ij,jk", np.ones((2, 2)), np.ones((2, 2))), {}),
+    ("sum", (np.ones((2, 2)),), {"where": np.ones((2, 2), bool)}),
+    ("sum", (np.ones(2), 0, None, None, True), {}),
+])  # fmt: skip
+def test_calls_of_which_nothing_is_known(name, args, kwargs):
+    assert labels_of(name, *args, **kwargs) is None
+
+
 def test_a_dtype_is_no_array():
     labels = labels_of("sum", np.ones((2, 3)), axis=0, dtype=np.dtype(np.float32))
     assert labels == labels_of("sum", np.ones((2, 3)), axis=0) and labels.combine == "add"

@@ -48,6 +48,13 @@ def same(x: Any, *args: object, **kwargs: object) -> Labels:
     return Labels((all_of(x), *others), (all_of(x),))
 
 
+def chosen(condition: Any, *values: Any) -> Labels:
+    """`where`."""
+    if not values:
+        raise NotImplementedError("np.where of a condition alone is np.nonzero")
+    return elementwise(condition, *values)
+
+
 def outer(x: Any, y: Any, **kwargs: object) -> Labels:
     """`ufunc.outer`: the dims of one array, then those of the other."""
     dims = tuple([("y", d) for d in range(len(y.shape))])
@@ -56,7 +63,7 @@ def outer(x: Any, y: Any, **kwargs: object) -> Labels:
 
 def like(x: Any, *args: object, shape: object = None, **kwargs: object) -> Labels:
     """`zeros_like` and its kin."""
-    return same(x, *args, kwargs) if shape is None else made(shape, x, *args, **kwargs)
+    return elementwise(x, args, kwargs) if shape is None else made(shape, x, *args, **kwargs)
 
 
 def made(shape: int | Shape, *args: object, **kwargs: object) -> Labels:
@@ -122,6 +129,13 @@ def along(default: Axis, axis: int = 1, flattens: bool = True) -> Rule:
         return Labels((dims, *others), (dims,))
 
     return rule
+
+
+def differences(x: Any, n: int = 1, axis: int = -1, **beside: object) -> Labels:
+    """`diff`."""
+    if beside:
+        raise NotImplementedError("np.diff with arrays before or behind")
+    return along(-1)(x, axis)
 
 
 def along_keys(keys: Any, axis: int = -1) -> Labels:
@@ -255,11 +269,17 @@ def broadcast_together(*args: Any, subok: bool = False) -> Labels:
 # Products, linear algebra: by text.
 
 
-def product(x: Any, y: Any, **kwargs: object) -> Labels:
+def product(x: Any, y: Any, **options: object) -> Labels:
     """`matmul`."""
+    _check_axes(options)
     left, right = "...ik" if len(x.shape) > 1 else "k", "...kj" if len(y.shape) > 1 else "k"
     out = "".join([part for part in ("...", "i", "j") if part in left + right])
     return of_text(f"{left},{right}->{out}", [x.shape, y.shape], "add")
+
+
+def _check_axes(options: dict[str, object]) -> None:
+    if not options.keys().isdisjoint(("axis", "axes", "keepdims")):
+        raise NotImplementedError(f"the dims of a product with {[*options]}")
 
 
 def dot(x: Any, y: Any) -> Labels:
@@ -291,7 +311,8 @@ def einsum(subscripts: str, *operands: Any, **kwargs: object) -> Labels:
 def by_text(text: str, combine: str | None = None) -> Rule:
     """Functions of arrays by position that have these dims: "...mn->...ab" of a batch of matrices."""
 
-    def rule(*args: Any, **kwargs: object) -> Labels:
+    def rule(*args: Any, **options: object) -> Labels:
+        _check_axes(options)
         return of_text(text, [getattr(x, "shape", None) for x in args], combine)
 
     return rule

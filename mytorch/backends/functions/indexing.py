@@ -13,6 +13,8 @@ from .labels import Dims, Labels, arrays_in, broadcast, without_lonely
 def getitem(x: Any, index: Any) -> Labels:
     """`x[index]`: dims that a slice takes as they are, and the dims of indices."""
     items = list(index) if isinstance(index, tuple) else [index]
+    if any([isinstance(i, (bool, np.bool_)) for i in items]):
+        raise NotImplementedError("an index that is a bool")
     used = sum([_dims_used(i) for i in items])
     at = next((k for k, i in enumerate(items) if i is Ellipsis), None)
     rest = [slice(None)] * (len(x.shape) - used)
@@ -36,11 +38,11 @@ def getitem(x: Any, index: Any) -> Labels:
 
 
 def _is_array(i: object) -> bool:
-    return isinstance(i, (list, bool, np.bool_)) or isinstance(getattr(i, "shape", None), tuple)
+    return isinstance(i, list) or isinstance(getattr(i, "shape", None), tuple)
 
 
 def _is_mask(i: Any) -> bool:
-    dtype = np.asarray(i).dtype if isinstance(i, (list, bool)) else getattr(i, "dtype", int)
+    dtype = np.asarray(i).dtype if isinstance(i, list) else getattr(i, "dtype", int)
     return np.dtype(dtype) == bool
 
 

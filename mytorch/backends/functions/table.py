@@ -78,7 +78,8 @@ _rows("multiply,mul", ELEMENTWISE, elementwise, EACH, flops=1)
 _rows("divide,true_divide", ELEMENTWISE, elementwise, FIRST, flops=1)
 _rows("negative positive conjugate,conj deg2rad rad2deg degrees radians", ELEMENTWISE, elementwise, TOGETHER)
 _rows("real imag .real .imag .conj", VIEW, elementwise, TOGETHER)
-_rows("where isclose clip angle iscomplex isreal sinc", ELEMENTWISE, elementwise)
+_rows("where", ELEMENTWISE, rules.chosen)
+_rows("isclose clip angle iscomplex isreal sinc", ELEMENTWISE, elementwise)
 _rows("nan_to_num", ELEMENTWISE, elementwise, is_new=False)
 _rows("round,around,.round", ELEMENTWISE, rules.same)
 _rows(".astype", COPY, rules.same, TOGETHER, is_new=False)
@@ -117,7 +118,7 @@ _rows(
     REDUCTION, None,
 )  # fmt: skip
 _rows("trim_zeros", REDUCTION, None, is_new=False)
-_rows("diff", ELEMENTWISE, along(-1, 2), TOGETHER, is_new=False)
+_rows("diff", ELEMENTWISE, rules.differences, TOGETHER, is_new=False)
 _rows("roll", COPY, along(None, 2, flattens=False), TOGETHER)
 _rows("fft.fftshift fft.ifftshift", COPY, along(None, 1, flattens=False), TOGETHER)
 _rows("fft.fft fft.ifft fft.rfft fft.irfft", CONTRACTION, along(-1, 2), TOGETHER)

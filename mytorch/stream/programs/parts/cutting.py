@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from ....backends.functions import Labels, arrays_in, labels_of, labels_of_composite
+from ....backends.functions import Labels, arrays_in, labels_of, labels_of_composite, row_of
+from ....backends.functions.table import ELEMENTWISE
 from ..loops.loop import COLUMN, FULL, ROW
 from ..program import Instruction, Value, leaves
 
@@ -81,7 +82,10 @@ def _cut_by(labels: Labels | None, i: Instruction, given: Dims) -> Cut | None:
 
 
 def _function(i: Instruction, given: Dims, rows: int, makers: Makers) -> Cut | None:
-    """A NumPy function: the table of functions knows its dims."""
+    """A NumPy function: the table of functions knows its dims, unless a shape is computed."""
+    row = row_of(i.name)
+    if row is None or (row.kind != ELEMENTWISE and any([x.dtype.kind == "O" for x in i.inputs()])):
+        return None
     cut = _cut_by(labels_of(i.name, *i.args, **i.kwargs), i, given)
     if cut is None or len(cut.results) != len(i.outputs):
         return None
