@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import mytorch
 from mytorch.backends.functions import TABLE, arrays_in, flops_of, kept_dims, kinds, labels_of, row_of
-from mytorch.backends.meta import like
+from mytorch.backends.meta import like, methods
 from mytorch.backends.meta.functions import DATA_DEPENDENT, FUNCTIONS, OF_DTYPES, SHAPES, VIEWS
 from mytorch.stream.programs.tracing.tracing_array import METHODS, PROPERTIES, name_of
 from tests.backends.functions_cases import CASES, Source
@@ -216,6 +216,11 @@ def test_meta_arrays_have_the_shapes_of_the_same_calls(name):
         assert [(y.shape, y.dtype) for y in found] == [(y.shape, y.dtype) for y in wanted]
 
     check()
+
+
+def test_methods_share_the_row_of_their_function():
+    assert {name for name in methods.FUNCTIONS if row_of("." + name) is not row_of(name)} == set()
+    assert row_of(".partition").kind == "writing" != row_of("partition").kind
 
 
 def test_what_has_no_row():

@@ -81,7 +81,7 @@ _rows("real imag .real .imag .conj", VIEW, elementwise, TOGETHER)
 _rows("where", ELEMENTWISE, rules.chosen)
 _rows("isclose clip angle iscomplex isreal sinc", ELEMENTWISE, elementwise)
 _rows("nan_to_num", ELEMENTWISE, elementwise, is_new=False)
-_rows("round,around,.round", ELEMENTWISE, rules.same)
+_rows("round,around", ELEMENTWISE, rules.same)
 _rows(".astype", COPY, rules.same, TOGETHER, is_new=False)
 _rows("copy .copy", COPY, rules.same, TOGETHER)
 _rows("frexp modf divmod", ELEMENTWISE, functools.partial(elementwise, results=2))
@@ -182,7 +182,7 @@ _rows("random.integers random.permutation random.random random.standard_normal",
 _rows("random.standard_exponential random.standard_gamma random.poisson random.binomial", RANDOM, None)
 
 # Writes, and facts.
-_rows("copyto put place putmask put_along_axis fill_diagonal .setitem .fill .sort", WRITING, None)
+_rows("copyto put place putmask put_along_axis fill_diagonal .setitem .fill .sort .partition", WRITING, None)
 _rows("shape ndim size result_type can_cast promote_types iscomplexobj isrealobj", FACT, None)
 _rows("shares_memory may_share_memory broadcast_shapes array2string", FACT, None)
 
@@ -194,9 +194,14 @@ _OF_PARTS = (  # ufuncs whose reductions of parts they put together themselves
 
 @functools.lru_cache(maxsize=4096)
 def row_of(name: str) -> Row | None:
-    """Returns the row of a function; None if it has none. Ufuncs and their methods have rows by rule."""
+    """Returns the row of a function; None if it has none.
+
+    Ufuncs and their methods have rows by rule, other methods of arrays that of their function.
+    """
     if name in TABLE:
         return TABLE[name]
+    if name.startswith("."):
+        return row_of(name[1:]) if hasattr(np.ndarray, name[1:]) else None
     head, _, method = name.partition(".")
     ufunc = getattr(np, head, None)
     if not isinstance(ufunc, np.ufunc) or ufunc.signature is not None:
