@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..backends.functions import KINDS
 from ..distributed.processes import state_of
-from ..stream.instruction import KINDS
 from ..stream.page import Reading, read_pages
 from ..stream.timeline import COLOURS
 

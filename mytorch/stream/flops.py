@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 
+from ..backends.functions import COMPOSITES, TABLE, flops_of
 from ..ops.einsum import Labels, cheapest, parse, sizes_of
 from .instruction import Instruction
 
@@ -14,55 +14,7 @@ Sizes = dict[str | int, int]
 
 
 def _matmul(i: Instruction) -> int:
-    x, _ = i.inputs[:2]
-    return 2 * math.prod(i.outputs[0].shape) * x.shape[-1]
-
-
-def _linear(i: Instruction) -> int:
-    x, weight = i.inputs[:2]
-    return 2 * math.prod(x.shape) * weight.shape[0]
-
-
-def _attention(i: Instruction) -> int:
-    query, key, value = i.inputs[:3]
-    return 2 * math.prod(query.shape[:-1]) * key.shape[-2] * (query.shape[-1] + value.shape[-1])
-
-
-def _self_attention(i: Instruction) -> int:
-    *batch, length, features = i.inputs[0].shape  # queries, keys and values of all heads
-    return 4 * math.prod(batch) * length * length * (features // 3)
-
-
-def _convolution(i: Instruction) -> int:
-    weight = i.inputs[1]
-    return 2 * math.prod(i.outputs[0].shape) * math.prod(weight.shape[1:])
-
-
-def _transposed_convolution(i: Instruction) -> int:
-    x, weight = i.inputs[:2]
-    return 2 * math.prod(x.shape) * math.prod(weight.shape[1:])
-
-
-def _convolution_weight(i: Instruction) -> int:
-    return 2 * math.prod(i.inputs[1].shape) * math.prod(i.outputs[0].shape[1:])
-
-
-def _steps(i: Instruction, states: int) -> int:
-    """A recurrent layer: the hidden state before each row, times the weights after the states."""
-    gates, weights = i.inputs[0], i.inputs[1 + states :]
-    return 2 * gates.shape[0] * sum([math.prod(w.shape) for w in weights if len(w.shape) == 2])
-
-
-def _cached_attention(i: Instruction) -> int:
-    query, _, _, keys, values, position = i.arguments[:6]
-    length, known = query.shape[-2], position + query.shape[-2]
-    return 2 * math.prod(query.shape[:-2]) * length * known * (keys.shape[-1] + values.shape[-1])
-
-
-def _cached_self_attention(i: Instruction) -> int:
-    qkv, heads, keys, _, position = i.arguments[:5]
-    *batch, length, _ = qkv.shape
-    return 4 * math.prod(batch) * length * heads * keys.shape[-1] * (position + length)
+    return flops_of("matmul", *i.inputs[:2])
 
 
 def _einsum(i: Instruction) -> int:
@@ -101,7 +53,7 @@ def _contraction(terms: Sequence[Labels], out: Labels, sizes: Sizes) -> int:
 
 
 def _elementwise(i: Instruction) -> int:
-    return math.prod(i.outputs[0].shape)
+    return flops_of(i.name, result=i.outputs[0].shape)
 
 
 def _gradients(i: Instruction) -> int:
@@ -121,16 +73,10 @@ def _all_gradients(i: Instruction) -> int:
 
 
 _PRODUCTS: dict[str, _Formula] = {
-    **dict.fromkeys(("linear", "linear_activation", "linear_cross_entropy", "quantized_linear"), _linear),
-    **dict.fromkeys(("conv1d", "conv2d", "conv3d", "convolution"), _convolution),
+    **{name: row.flops for name, row in COMPOSITES.items() if row.flops is not None},
     "matmul": _matmul, "einsum": _einsum,
-    "conv_input_gradient": _transposed_convolution, "conv_weight_gradient": _convolution_weight,
-    "scaled_dot_product_attention": _attention, "self_attention": _self_attention,
-    "cached_attention": _cached_attention, "cached_self_attention": _cached_self_attention,
-    "rnn_steps": functools.partial(_steps, states=1), "gru_steps": functools.partial(_steps, states=1),
-    "lstm_steps": functools.partial(_steps, states=2),
 }  # fmt: skip
-_FORMULAS = {**_PRODUCTS, **dict.fromkeys(("add", "sub", "mul", "true_divide", "outer"), _elementwise)}
+_FORMULAS = {**_PRODUCTS, **{name: _elementwise for name, row in TABLE.items() if row.flops}}
 # Of vjps. Those of attention and recurrent layers compute all gradients at once. One that is differentiated
 # again has no arrays as outputs, and the operations in it are counted.
 _VJPS: dict[str, _Formula] = {

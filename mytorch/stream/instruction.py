@@ -3,38 +3,18 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from ..backends.device import device
+from ..backends.functions import kind_of
 
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 COMMUNICATION, DATA = "communication", "data"
 PHASES = (FORWARD, BACKWARD, OPTIMIZER, COMMUNICATION, DATA)
 
-# The kind of an operation by its name without `_backward`, an op's or NumPy's: the first that matches.
-_KINDS = {
-    "product": "matmul|mm|bmm|mv|dot|linear|addmm|addmv|baddbmm|einsum|bilinear|outer|tensordot|quantized"
-    "|(?:rnn|lstm|gru)_steps|(?:linalg[.])?(?:svd|inv|pinv|solve|det|slogdet|eigh?|lstsq|lu|cholesky|qr)"
-    "|(?:other|reduced)_qr|lower_cholesky|(?:fft[.])?i?r?fft",
-    "convolution": "conv[a-z0-9]*",
-    "attention": ".*attention",
-    "normalization": "(?!vector_|linalg[.]).*norm",
-    "loss": ".*(?:loss|cross_entropy|kl_div|_nll)",
-    "embedding": "embedding|gather|index|take|scatter|mask_at",
-    "view": "view|reshape|permute|transpose|expand|squeeze|unsqueeze|slice(?!_scatter)|split|chunk|unbind"
-    "|select|as_strided|broadcast_to|flatten|unflatten|movedim|moveaxis|swapaxes|diagonal(?!_copy)|unfold"
-    "|narrow|t|T|real|imag",
-    "copy": "clone|copy|copyto|move|to|cast|astype|cat|concatenate|stack|contiguous|ascontiguousarray|pad"
-    "|repeat|tile|roll|flip|fill|zero|setitem|slice_scatter|diagonal_copy",
-    "reduction": "sum|nansum|mean|max|min|amax|amin|prod|var|std|argmax|argmin|softmax|log_softmax|logsumexp"
-    "|cumsum|cumprod|logcumsumexp|running_minmax|all|any|count|count_nonzero|bincount|histc|histogram|moments"
-    "|median|mode|kthvalue|topk|sort|argsort|unique|vector_norm|linalg[.]norm|.*[.](?:reduce|accumulate)",
-}
-KINDS = (*_KINDS, "elementwise", "optimizer", "communication", "data", "annotation")
 PLAIN = frozenset((int, float, bool, str, complex, type(None), type(Ellipsis), type))
 
 
@@ -190,19 +170,6 @@ def text_of(value: object) -> str:
         return f"({','.join(map(text_of, value))})"
     text = str(value)
     return text if " " not in text and text.isprintable() else "_".join(text.split())
-
-
-@functools.lru_cache(maxsize=4096)
-def kind_of(name: str) -> str:
-    """Returns the kind of an op, or of its vjp, by its name.
-
-    >>> from mytorch.stream import kind_of
-    >>> kind_of("layer_norm_backward"), kind_of("mul")
-    ('normalization', 'elementwise')
-    """
-    name = name.lstrip("_.")
-    matching = (kind for kind, names in _KINDS.items() if re.match(rf"(?:{names})(?![A-Za-z0-9])", name))
-    return next(matching, "elementwise")
 
 
 def _operands(values: tuple) -> list[Operand]:

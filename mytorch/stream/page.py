@@ -28,8 +28,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..backends import device as devices
+from ..backends.functions import KINDS
 from ..utils.reading import printable
-from .instruction import KINDS
 
 SIZE = 4096
 VARIABLE = "MYTORCH_TOP"  # 0: no page

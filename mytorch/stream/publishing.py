@@ -10,9 +10,10 @@ import warnings
 from time import monotonic
 from typing import Any
 
+from ..backends.functions import kind_of
 from ..core.grad_mode import _state
 from . import recording
-from .instruction import FORWARD, Instruction, Signature, kind_of
+from .instruction import FORWARD, Instruction, Signature
 from .log import LogWriter, world_size
 from .page import Page, Request, open_page
 from .recorder import Recorder, Sink, rank_of_process

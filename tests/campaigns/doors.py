@@ -8,12 +8,12 @@ import struct
 from unittest import mock
 
 import mytorch
+from mytorch.backends.functions import KINDS
 from mytorch.cli import settings, top
 from mytorch.distributed import launch
 from mytorch.profiler import record_function
 from mytorch.profiler.chrome_trace import trace_events
 from mytorch.stream import page, start, stop
-from mytorch.stream.instruction import KINDS
 from mytorch.stream.log import LogWriter, read_log
 from mytorch.stream.timeline import make_timeline
 from mytorch.stream.timeline_html import write_timeline

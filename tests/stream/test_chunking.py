@@ -55,6 +55,7 @@ FUNCTIONS = {
     "wide products": (lambda x: (x.view(7, 1, 1, 12) @ WIDE, (WIDE.mT @ x.t())), {0, 1}),
     "tables": (lambda x: (F.embedding((x.abs() * 4).long(), TABLE), TABLE[(x[:, 0] > 0).long()]), {1}),
     "along": (lambda x: (x.sort(1).values, mytorch.cat([x, x * 2], 1), x.gather(1, x[:, :2].long())), {1, 2}),
+    "functions": (lambda x: (x.prod(0), x.flip(1), x.view(7, 3, 4).tril(), x.roll(1, 1), x.tile(1, 2)), {1}),
     "across": (lambda x: (x.cumsum(0) * x, x[1:] - x[:-1], x @ x.t(), x[:, :7] @ x[:, :7]), None),
     "network": (lambda x: MLP(x), {0, 1}),
     "regression": (lambda x: gradients(F.mse_loss(MLP(x), x[:, :3]), MLP), {0, 1, 2}),

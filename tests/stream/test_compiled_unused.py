@@ -136,11 +136,32 @@ def test_other_arrays_may_be_written_to():
         lambda g, h: [made("add", (g, h), value(2)), Instruction("add", (g, g), {"out": (g,)}, (), (g,))],
         lambda g, h: [made("concatenate", ([g, h],), value(2, (4, 3)))],
         lambda g, h: [Instruction("kernel.vjp", (value(8), g, h), {"wanted": {}}, (value(2),))],
+        lambda g, h: [made("divide", (1.0, h), value(2))],
+        lambda g, h: [made("divide", (g, h), value(2))],
+        lambda g, h: [Instruction("sum", (h,), {"initial": 1.0}, (value(2),))],
+        lambda g, h: [made("take", (g, h), value(2))],
+        lambda g, h: (lambda y: [made("empty", ((2, 3),), y),
+                                 Instruction("multiply", (h, g), {"out": (y,)}, (), (y,))])(value(2)),
     ],
 )
 def test_programs_that_need_the_zeros(steps):
     g, h = value(0), value(1)
     assert without_gradients(Program((g, h), {}, {}, steps(g, h), (value(2),)), [h]) is None
+
+
+ZEROS = {
+    "multiply": lambda g, h: (g, h), "matmul": lambda g, h: (h, g), "divide": lambda g, h: (h, g),
+    ".T": lambda g, h: (h,), "cumsum": lambda g, h: (h, 0), "concatenate": lambda g, h: ([h, h],),
+    "take": lambda g, h: (h, g), ".getitem": lambda g, h: (h, (0, g)), "subtract": lambda g, h: (h, h),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ZEROS)
+def test_what_is_zero_by_the_table_of_functions(name):
+    g, h, y, last = value(0), value(1), value(2), value(3)
+    steps = [made(name, ZEROS[name](g, h), y), made("exp", (g,), last)]
+    left = without_gradients(Program((g, h), {}, {}, steps, (y, last)), [h])
+    assert [i.name for i in left.instructions] == ["exp"] and left.outputs == (None, last)
 
 
 class Allocations(memory.MemoryHook):

@@ -13,7 +13,7 @@ from mytorch import nn
 from mytorch.nn import functional as F
 from mytorch.stream.programs import capture
 from mytorch.stream.programs.parts.chunking import run_parts
-from mytorch.stream.programs.parts.crossing import PRICES, STORE
+from mytorch.stream.programs.parts.crossing import PRICES, STORE, _cost_of
 from mytorch.stream.programs.parts.minimum_cut import Network
 from mytorch.stream.programs.parts.plan import Plan
 
@@ -164,3 +164,12 @@ def test_cuts_are_minimal(edges):
     sides = [{5, *inner} for n in range(5) for inner in itertools.combinations(range(1, 5), n)]
     assert 5 in found and 0 not in found
     assert (cost(found), len(found)) == min([(cost(side), len(side)) for side in sides])
+
+
+def test_work_of_linear_algebra():
+    """Like a product it takes longer than its bytes say, whatever its name is."""
+    program = capture(lambda x: (mytorch.linalg.inv(x), x @ x, x.exp()), mytorch.eye(8).expand(6, 8, 8) * 2)
+    plan, found = Plan(program, 1), {}
+    for i in program.instructions:
+        found[i.name] = _cost_of(plan, i, 1, {*program.instructions})
+    assert found["linalg.inv"] == found["matmul"] == 64 * found["exp"]

@@ -7,6 +7,7 @@ from mytorch.models import GPT2, GPT2Config
 from mytorch.profiler import record_function
 from mytorch.stream import flops, record
 from mytorch.stream.flops import product_flops
+from mytorch.stream.programs import capture
 from mytorch.utils.flop_counter import FlopCounterMode
 
 
@@ -47,3 +48,20 @@ def test_of_a_gpt(backward):
         if backward:
             loss.backward()
     assert sum(map(product_flops, instructions)) == counter.get_total_flops()
+
+
+def test_of_a_program_that_was_captured():
+    """NumPy's names count as those of the ops that call it, also where the result has a place."""
+
+    def step(x, y):
+        z = x * y - x / 2
+        z[1:] += y[1:]
+        return z @ y.mT
+
+    x, y = mytorch.ones(4, 5), mytorch.ones(4, 5)
+    with record() as eager:
+        step(x, y)
+    program = capture(step, x, y)
+    with record() as recorded:
+        program(x, y)
+    assert sum(map(flops, eager)) == sum(map(flops, recorded)) == 3 * 20 + 15 + 2 * 4 * 5 * 4

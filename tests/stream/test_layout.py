@@ -1,12 +1,17 @@
 """Results have eager's values and strides, in whatever order their operands lie in memory."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import mytorch
 from mytorch import capture
 from mytorch.core.tensor import raw_of
+from mytorch.stream.programs.instruction import Instruction, Value
 from mytorch.stream.programs.nested import leaves
+from mytorch.stream.programs.passes.views import fold_views
+from mytorch.stream.programs.program import Program
 
 
 def halves_of_a_transpose(x, y):
@@ -69,3 +74,12 @@ def test_values_and_strides_are_eagers(name):
         np.testing.assert_allclose(got.numpy(), want.numpy(), 1e-6, 1e-6)
         assert (got.dtype, got.shape, got.stride()) == (want.dtype, want.shape, want.stride())
         assert raw_of(got).flags.writeable == raw_of(want).flags.writeable
+
+
+@pytest.mark.parametrize("name", ["reshape", "squeeze", "swapaxes", "moveaxis", ".real", "broadcast_to"])
+def test_views_of_the_same_layout_are_left_out(name):
+    x, y, z = (Value(k, (2, 3), (12, 4), np.dtype(np.float32)) for k in range(3))
+    y = replace(y, of=x)
+    steps = [Instruction(name, (x,), {}, (y,)), Instruction("exp", (y,), {}, (z,))]
+    left = fold_views(Program((x,), {}, {}, steps, (z,)))
+    assert [(i.name, i.args) for i in left.instructions] == [("exp", (x,))]

@@ -221,7 +221,9 @@ KINDS = {
     "slice_scatter": "copy", "_diagonal_copy": "copy", "flip": "copy", "concatenate": "copy",
     "_topk": "reduction", "argsort": "reduction", "add.reduce": "reduction", "_vector_norm": "reduction",
     "linalg.norm": "reduction", "all": "reduction", "diagonal": "view", "t": "view", "_imag": "view",
-    "tanh_backward": "elementwise", "sortish": "elementwise",
+    "tanh_backward": "elementwise", "sortish": "elementwise", "linalg.eigvalsh": "product", "vdot": "product",
+    "ravel": "view", "matrix_transpose": "view", ".mT": "view", "nanmax": "reduction", "trace": "reduction",
+    "put_along_axis": "copy", "cumsum_backward.1": "reduction", "multiply": "elementwise",
 }  # fmt: skip
 
 

@@ -163,6 +163,19 @@ def number_of(content, name):
     return [i["name"] for i in content["instructions"]].index(name)
 
 
+@pytest.mark.parametrize("name", ["add.at", "divide.at", "logical_or.at"])
+def test_what_a_file_says_is_written_is_known(name, tmp_path):
+    """All that writes, not only what ops call."""
+    place = mytorch.tensor([0, 1, 0, 2, 1, 0])
+    program = capture(lambda x: x.clone().index_add(0, place, x), mytorch.ones(X))
+    program.save(tmp_path / "p.safetensors")
+    content = mytorch.load(tmp_path / "p.safetensors")
+    number = number_of(content, "add.at")
+    mytorch.save(changed(content, ["instructions", number, "name"], name), tmp_path / "p.safetensors")
+    i = load(tmp_path / "p.safetensors").instructions[number]
+    assert i.name == name and i.written == (i.args[0].storage,)
+
+
 ATTACKS = [
     ("views", "multiply", ["name"], "load", "no instruction is named 'load'"),
     ("views", "multiply", ["name"], "add; import os", "no instruction is named"),

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import mytorch
+from mytorch.backends.functions import KINDS
 from mytorch.cli import main
 from mytorch.stream import Instruction, Operand, start, stop
-from mytorch.stream.instruction import KINDS
 from mytorch.stream.log import LogWriter, read_log
 from mytorch.stream.timeline import COLOURS, make_timeline
 from mytorch.stream.timeline_html import write_timeline

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..functions.table import REDUCTION, VIEW, functions_of
 from .array import OPERANDS, MetaArray, from_result, new, new_of, view_as
 from .cache import call
 from .creation import CREATION
@@ -16,17 +17,9 @@ from .ufuncs import call_ufunc, reduced_shape
 
 SHAPES: dict[Callable, Callable] = {}  # by function: the shape of its result; samples give the rest
 FUNCTIONS: dict[Callable, Callable] = {getattr(np, name): function for name, function in CREATION.items()}
-VIEWS = {
-    np.transpose, np.swapaxes, np.moveaxis, np.rollaxis, np.expand_dims, np.squeeze, np.broadcast_to,
-    np.diagonal, np.flip, np.fliplr, np.flipud, np.rot90, np.atleast_1d, np.atleast_2d, np.atleast_3d,
-    np.split, np.array_split, np.hsplit, np.vsplit, np.dsplit, np.matrix_transpose,
-    np.lib.stride_tricks.sliding_window_view,
-}  # fmt: skip
+VIEWS = functions_of(VIEW)
 OF_DTYPES = {np.result_type, np.can_cast, np.iscomplexobj, np.isrealobj}
-DATA_DEPENDENT = {
-    np.nonzero, np.flatnonzero, np.argwhere, np.unique, np.extract, np.compress, np.trim_zeros, np.histogram,
-    np.array_equal, np.allclose, np.intersect1d, np.union1d, np.setdiff1d, np.setxor1d,
-}  # fmt: skip
+DATA_DEPENDENT = functions_of(REDUCTION, without_dims=True)  # they search
 
 
 @functools.lru_cache(maxsize=1024)
@@ -85,6 +78,8 @@ def written(result: MetaArray, out: MetaArray | None) -> MetaArray:
 def _as_views(x: MetaArray, made: Any) -> Any:
     if isinstance(made, (tuple, list)):
         return type(made)([_as_views(x, item) for item in made])
+    if isinstance(made, np.generic):  # what NumPy gives where there are no dims is a copy
+        return new((), made.dtype)
     return view_as(x, made)
 
 

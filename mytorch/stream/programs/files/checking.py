@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from ....backends.functions import writes
 from ....backends.meta.array import MetaArray, new_of, view
 from ....backends.meta.creation import CREATION
 from ....backends.meta.functions import FUNCTIONS, SHAPES, VIEWS, call_function
@@ -26,7 +27,7 @@ from ..kernels import KEPT, KEPT_IN_HALF, MetaDraw
 from ..loops.loop import COLUMN, EXPRESSIONS, FULL, REDUCTIONS, ROW, SCALAR, Loop, Step
 from ..nested import leaves, mapped
 from ..running.host_functions import HOST
-from ..tracing.tracing_array import METHODS, PROPERTIES, WRITERS, name_of
+from ..tracing.tracing_array import METHODS, PROPERTIES, name_of
 from .checking_host import HostChecker
 
 # Those that make lists of any length, or repeat something any number of times, are left out.
@@ -120,7 +121,7 @@ class Checker:
             return self._host.written_by(name, args)
         outs = [x.storage for x in leaves(kwargs.get("out")) if isinstance(x, Value)]
         given = [x.storage for x in leaves((args, kwargs)) if isinstance(x, Value)]
-        return (*outs, *(given[:1] if name in WRITERS else []))
+        return (*outs, *(given[:1] if writes(name) else []))
 
     def _call_host(self, i: Instruction) -> None:
         if i.kwargs or i.name.removeprefix("host.") not in _HOST:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from ....backends.functions import row_of
+from ....backends.functions.table import CONTRACTION
 from ..program import Instruction, Value
 from ..running.memory import nbytes_of
 from .minimum_cut import Network
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 STORE = 1 << 60  # nothing is computed again
 PRICES = STORE, 64, 1, 0  # of a byte that is read or written again
 _BYTE = 4096  # the price of one that is stored
-_EXPENSIVE = {"matmul", "kernel", "kernel.vjp", "sort", "argsort"}
+_EXPENSIVE = {"kernel", "kernel.vjp", "sort", "argsort"}  # and products
 _FACTOR = 64  # their work for each byte that they read and write
 _OPAQUE, _STALE, _ENDLESS = 1 << 120, 1 << 140, 1 << 160  # each is more than all that costs less
 _SOURCE, _SINK = "source", "sink"
@@ -69,4 +71,6 @@ def _cost_of(plan: Plan, i: Instruction, number: int, ran: set[Instruction]) -> 
     if i not in ran or all([y.of is not None for y in i.outputs]):  # views
         return 0
     work = sum([nbytes_of(x) for x in {*i.inputs(), *i.outputs} if x.dtype.kind != "O"])
-    return plan.price * work * (_FACTOR if i.name in _EXPENSIVE else 1)
+    row = row_of(i.name)
+    is_expensive = i.name in _EXPENSIVE or (row is not None and row.kind == CONTRACTION)
+    return plan.price * work * (_FACTOR if is_expensive else 1)

@@ -6,16 +6,13 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
+from ....backends.functions import row_of
+from ....backends.functions.table import EACH, ELEMENTWISE, FIRST, TOGETHER
 from ..instruction import Instruction, Value
 from ..nested import mapped
 from ..program import Program
 
-# What is zero if its first argument, or one of both, is.
-_OF_FIRST = {
-    "reshape", ".reshape", ".astype", ".copy", ".getitem", "swapaxes", "transpose", ".transpose", "moveaxis",
-    "broadcast_to", "expand_dims", "squeeze", "sum", "add.reduce", "negative", "divide", "true_divide",
-}  # fmt: skip
-_OF_EITHER = {"multiply", "matmul", "product"}
+_ADDED = {"initial", "prepend", "append"}  # numbers beside the arrays
 
 
 def without_gradients(program: Program, absent: Collection[Value]) -> Program | None:
@@ -35,7 +32,7 @@ def without_gradients(program: Program, absent: Collection[Value]) -> Program | 
             return None
         elif not found and zeros.isdisjoint(i.inputs()):
             kept.append(same.applied(i))
-        elif _is_zero(i, found):
+        elif _is_zero(i, zeros):
             zeros |= {*i.outputs}
         elif i.name != "add" or len(found) != 1 or not same.add(i.outputs[0], i.args[1 - found[0]]):
             return None
@@ -67,13 +64,19 @@ def _added(i: Instruction, found: list[int], zeros: set[Value], same: _Same, kep
     return True
 
 
-def _is_zero(i: Instruction, found: list[int]) -> bool:
-    """Whether an instruction returns zeros, as its arguments at these positions are."""
+def _is_zero(i: Instruction, zeros: set[Value]) -> bool:
+    """Whether an instruction returns zeros, as these arguments are."""
+    given, row = [x in zeros for x in i.inputs()], row_of(i.name)
     if i.name == "kernel.vjp":
-        return found == [*range(1, len(i.args))]
-    if i.name == "add":
-        return found == [0, 1]
-    return (i.name in _OF_EITHER and bool(found)) or (i.name in _OF_FIRST and found == [0])
+        return all(given[1:])
+    if row is None or i.written or not _ADDED.isdisjoint(i.kwargs):
+        return False
+    if row.linear == FIRST:
+        return i.args[0] in zeros and sum(given) == 1
+    if row.linear == TOGETHER:
+        is_sum = row.kind == ELEMENTWISE and not all([isinstance(x, Value) for x in i.args])  # with a number
+        return all(given) and not is_sum
+    return row.linear == EACH and any(given)
 
 
 def _is_like(y: object, x: Value) -> bool:

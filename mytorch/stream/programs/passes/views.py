@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from ....backends.functions import row_of
+from ....backends.functions.table import VIEW
 from ..instruction import Instruction, Value
 from ..nested import mapped
 from ..program import Program
-
-_RESHAPES = {"reshape", ".reshape", "broadcast_to", ".view", "transpose", ".transpose"}
-_TRANSPOSES = {"transpose", ".transpose", "swapaxes", ".T", "matrix_transpose", ".mT"}
 
 
 def fold_views(program: Program) -> Program:
@@ -25,11 +24,13 @@ def fold_views(program: Program) -> Program:
     for i in program.instructions:
         i = replace(i, args=mapped(current, i.args), kwargs=mapped(current, i.kwargs))
         x, y = (i.args or (None,))[0], (i.outputs or (None,))[0]
-        if not isinstance(x, Value) or y is None or y.storage is not x.storage or i.written:
+        row = row_of(i.name)
+        is_view = row is not None and row.kind == VIEW and isinstance(x, Value) and len(i.outputs) == 1
+        if not is_view or y.storage is not x.storage:
             kept.append(i)
-        elif i.name in _RESHAPES and _same_layout(x, y):
+        elif _same_layout(x, y):
             same[y] = x
-        elif i.name in _TRANSPOSES and _is_transposed(x, y):
+        elif _is_transposed(x, y):
             if x in transposed and _same_layout(transposed[x], y):
                 same[y] = transposed[x]
                 continue

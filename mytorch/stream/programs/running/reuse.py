@@ -5,19 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-import numpy as np
-
+from ....backends.functions import row_of
 from ....backends.meta.layout import layout
 from ..instruction import Instruction, Value
 from ..loops.loop import FULL, Loop
 from ..program import Program
 from ..raising import raising
-
-# Besides loops and ufuncs, these return new arrays, which share no memory with their arguments. What others
-# return or keep, as kernels and objects of Python do, isn't known: what goes into them is left alone.
-_NEW = {
-    "sum", "max", "min", "mean", "prod", "all", "any", "cumsum", "where", "concatenate", "take", ".copy",
-}  # fmt: skip
 
 
 def in_place(program: Program, instructions: list[Instruction]) -> list[Instruction]:
@@ -43,8 +36,10 @@ def in_place(program: Program, instructions: list[Instruction]) -> list[Instruct
 
 
 def _makes_new(i: Instruction) -> bool:
-    ufunc = getattr(np, i.name.split(".")[0], None)
-    return i.name == "loop" or i.name in _NEW or isinstance(ufunc, np.ufunc)
+    """Whether it returns new arrays, which share no memory with its arguments. What others return or keep, as
+    kernels and objects of Python do, isn't known: what goes into them is left alone."""
+    row = row_of(i.name)
+    return i.name == "loop" or (row is not None and row.is_new)
 
 
 def _reach(program: Program, instructions: list[Instruction]) -> dict[Value, set[Value]]:

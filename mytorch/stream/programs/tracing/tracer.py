@@ -11,6 +11,7 @@ import numpy as np
 
 from ....backends.device import CPU, META, RawArray, device, device_of, is_raw, move, thread
 from ....backends.door import Kind
+from ....backends.functions import writes
 from ....backends.meta.array import MetaArray, new_of
 from ....backends.meta.layout import layout
 from ....core.grad_mode import _state
@@ -24,7 +25,7 @@ from ..program import Program
 from .host import Draws, HostCalls
 from .number import Number
 from .numbers import Numbers
-from .tracing_array import WRITERS, TracingArray
+from .tracing_array import TracingArray
 
 
 def _refuse_shared(x: RawArray, y: RawArray) -> None:
@@ -187,7 +188,7 @@ class Tracer(HostCalls, Kind):
             result = rule(*args, **kwargs)
         given = [self.value(x).storage for x in leaves((args, kwargs)) if isinstance(x, MetaArray)]
         outs = [x for x in leaves(kwargs.get("out")) if isinstance(x, MetaArray)]
-        written = [self.value(x).storage for x in outs] + (given[:1] if name in WRITERS else [])
+        written = [self.value(x).storage for x in outs] + (given[:1] if writes(name) else [])
         if not self.constants.keys().isdisjoint(written):
             raise NotImplementedError("a program can't write to an array that it did not make")
         made = [x for x in leaves(result) if isinstance(x, MetaArray) and id(x) not in self._values]

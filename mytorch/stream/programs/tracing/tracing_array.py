@@ -16,10 +16,6 @@ METHODS = (
     "conj",
 )  # fmt: skip
 PROPERTIES = ("T", "mT", "real", "imag")
-WRITERS = {
-    ".setitem", ".fill", ".sort", "copyto", "put_along_axis", "put", "fill_diagonal", "add.at",
-    "subtract.at", "multiply.at", "maximum.at", "minimum.at",
-}  # fmt: skip
 
 
 class TracingArray(MetaArray):
