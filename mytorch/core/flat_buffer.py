@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import operator
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -205,18 +205,15 @@ def bind_gradients(params: Iterable[Tensor]) -> None:
         FlatBuffer(alike, values=False)
 
 
-def group_of(raw: RawArray) -> tuple[np.dtype, device, object]:
-    """Returns what all arrays of a vector have in common: dtype, device, and `group`, if the array has one.
-
-    By that attribute, a kind of array says which of its arrays can be parts of one: those of the same types,
-    or on the same ranks.
-    """
-    return raw.dtype, device_of(raw), getattr(raw, "group", None)
+def group_of(raw: RawArray) -> tuple[Hashable, ...]:
+    """Returns what all arrays of a vector have in common: dtype, device, kind, and what the kind adds."""
+    target = device_of(raw)
+    return raw.dtype, target, target.kind, target.kind.group(raw)
 
 
 def grouped(tensors: Iterable[Tensor]) -> list[list[Tensor]]:
     """Returns the tensors that can lie in one vector, for each vector; a tensor that is given twice, once."""
-    groups: dict[tuple[np.dtype, device, object], list[Tensor]] = {}
+    groups: dict[tuple[Hashable, ...], list[Tensor]] = {}
     for t in dict.fromkeys(tensors):
         groups.setdefault(group_of(raw_of(t)), []).append(t)
     return list(groups.values())

@@ -313,7 +313,7 @@ def check_same_model(module: Module, group: ProcessGroup | None = None, buffers:
 def broadcast_tensors(
     tensors: list[Tensor], group: ProcessGroup | None = None, src: int = 0, bump_version: bool = True
 ) -> None:
-    """Broadcasts the tensors of the group's rank `src`, in one message for each dtype, device and kind.
+    """Broadcasts the tensors of the group's rank `src`, in one message for each group (see `group_of`).
 
     Args:
         bump_version: increment the version counters, so that graphs that saved the old values raise.

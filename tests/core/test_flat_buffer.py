@@ -5,8 +5,8 @@ import pytest
 
 import mytorch
 from mytorch import optim
-from mytorch.core.flat_buffer import group_of, grouped
-from mytorch.core.tensor import from_raw
+from mytorch.backends.holding import HoldingKind
+from mytorch.core.flat_buffer import grouped
 from tests.optim.flat_cases import offset, parameters
 
 
@@ -105,26 +105,33 @@ def test_a_buffer_notices_what_is_assigned():
         assert not flat.is_current()
 
 
-class Placed(np.ndarray):
-    """An array that says what it can share a vector with."""
+class Sized(HoldingKind):
+    """A kind whose small arrays must not share a vector with large ones."""
 
-    group = "a"
+    def group(self, raw):
+        return raw.size > 2
 
 
-def test_a_vector_holds_one_dtype_on_one_device_of_one_group(fake_cuda):
-    plain, double, placed, elsewhere = arrays = [
-        np.ones(2, np.float32), np.ones(2), np.ones(2, np.float32).view(Placed),
-        np.ones(2, np.float32).view(Placed),
-    ]  # fmt: skip
-    elsewhere.group = "b"
-    assert [group_of(raw) for raw in arrays] == [
-        (np.float32, "cpu", None), (np.float64, "cpu", None), (np.float32, "cpu", "a"),
-        (np.float32, "cpu", "b"),
-    ]  # fmt: skip
-    on_gpu = mytorch.ones(2, device="cuda:0")
-    given = [from_raw(raw) for raw in (plain, double, placed, elsewhere, plain.copy(), placed.copy())]
-    found = grouped([*given, on_gpu, given[0]])
+def test_a_vector_holds_one_dtype_on_one_device_of_one_kind_and_what_the_kind_adds(fake_cuda):
+    plain = [mytorch.ones(2), mytorch.ones(2).double(), mytorch.ones(2, device="cuda:0"), mytorch.ones(5)]
+    with Sized():
+        sized = [mytorch.ones(2), mytorch.ones(5), mytorch.ones(1)]
+    with Sized():
+        other = mytorch.ones(2)
+    assert plain[0].device == sized[0].device == other.device == "cpu"  # by name
+    found = grouped([*plain, *sized, other, plain[0], sized[0]])
     assert [[id(t) for t in group] for group in found] == [
         [id(t) for t in group]
-        for group in ([given[0], given[4]], [given[1]], [given[2], given[5]], [given[3]], [on_gpu])
+        for group in ([plain[0], plain[3]], [plain[1]], [plain[2]], [sized[0], sized[2]], [sized[1]], [other])
     ]
+
+
+def test_an_optimizer_has_a_vector_for_each_group():
+    with Sized():
+        params = [mytorch.ones(size, requires_grad=True) for size in (2, 5, 1)]
+        optimizer = optim.SGD(params, lr=1.0)
+        for p in params:
+            p.sum().backward()
+        optimizer.step()
+    assert [flat.params for flat in optimizer.flat_buffers()] == [(params[0], params[2]), (params[1],)]
+    assert all(p.grad_slot.holds(p.grad) for p in params) and [float(p.sum()) for p in params] == [0, 0, 0]
