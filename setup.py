@@ -50,8 +50,8 @@ setup(
         "Typing :: Typed",
     ],
     python_requires=">=3.10",
-    packages=find_packages(include=["mytorch", "mytorch.*"]),
-    package_data={"mytorch": ["py.typed"], "": ["*.pyi"]},
+    packages=[*find_packages(include=["mytorch", "mytorch.*"]), "mytorch-stubs"],
+    package_data={"mytorch": ["py.typed"], "mytorch-stubs": ["py.typed", "**/*.pyi"], "": ["*.pyi"]},
     install_requires=["numpy>=2.0", "tqdm"],
     entry_points={"console_scripts": ["mytorchrun = mytorch.cli:main"]},
     extras_require={

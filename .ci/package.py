@@ -31,8 +31,8 @@ def main() -> None:
 
 def files_of_the_package() -> set[str]:
     """Returns the sources, stubs and marker that a wheel has to have."""
-    kinds = {".py", ".pyi", ".typed"}
-    return {p.relative_to(ROOT).as_posix() for p in (ROOT / "mytorch").rglob("*") if p.suffix in kinds}
+    kinds, files = {".py", ".pyi", ".typed"}, [*ROOT.glob("mytorch/**/*"), *ROOT.glob("mytorch-stubs/**/*")]
+    return {path.relative_to(ROOT).as_posix() for path in files if path.suffix in kinds}
 
 
 def first_example(readme: str) -> str:

@@ -18,6 +18,7 @@ from types import ModuleType
 import numpy as np
 
 import mytorch
+from mytorch.aliases import FILES
 from mytorch.core import array, tensor
 from mytorch.methods import OPERATORS
 from mytorch.nn import functional
@@ -26,6 +27,7 @@ from mytorch.ops.dims import _NAMES, numpy_names
 from mytorch.ops.out import accepts_out
 
 ROOT = Path(__file__).resolve().parent.parent
+ALIASED = ROOT / "mytorch-stubs"  # partial stubs, see PEP 561
 TYPES = {  # the names of annotations, with their modules; any other is written as Any
     "Any": "typing", "Self": "typing_extensions",
     "Callable": "collections.abc", "Iterator": "collections.abc", "Sequence": "collections.abc",
@@ -73,7 +75,8 @@ class Stub:
     def add(self, name: str, value: object) -> None:
         """Adds a name of the module: what is defined elsewhere is imported."""
         if isinstance(value, ModuleType):
-            parent, _, child = value.__name__.rpartition(".")
+            path = FILES.get(value.__name__.removeprefix("mytorch."))
+            parent, _, child = (f"mytorch.aliases.{path}" if path else value.__name__).rpartition(".")
             if parent.startswith("mytorch"):
                 self.lines.append(f"from {parent} import {child} as {name}")
         elif isinstance(value, TensorType):
@@ -229,7 +232,7 @@ def public(module: ModuleType) -> list[str]:
         return sorted(functional.__all__)
     names = {name for name in dir(module) if not name.startswith("_")}
     if module is mytorch:
-        return sorted(names | {*mytorch._LATER, "bfloat16"})
+        return sorted(names | {"bfloat16"})
     return sorted(name for name in names if is_ours(getattr(module, name)))
 
 
@@ -243,7 +246,26 @@ def stubs() -> dict[Path, str]:
     for module in (mytorch, functional, tensor, array):
         path = Path(module.__file__).with_suffix(".pyi")
         found[path] = Stub(importlib.import_module(module.__name__)).text(public(module))
+    return found | aliases()
+
+
+def aliases() -> dict[Path, str]:
+    """Returns the stubs of the modules that no type checker finds at their paths: see mytorch/aliases."""
+    found = {ALIASED / "py.typed": "partial\n"}
+    for name, file in FILES.items():
+        if file == name.replace(".", "_"):  # the only module of this file
+            is_package = any(other.startswith(f"{name}.") for other in FILES)
+            path = ALIASED.joinpath(*name.split("."), *["__init__"] * is_package).with_suffix(".pyi")
+            sources = [f"mytorch.aliases.{file}", *star_imports(ROOT / f"mytorch/aliases/{file}.py")]
+            lines = [f"from {source} import *\n" for source in sources]
+            found[path] = "".join(["# Written by python docs/make_stubs.py\n", *lines])
     return found
+
+
+def star_imports(path: Path) -> list[str]:
+    """Returns the modules all of whose names a file has: mypy doesn't follow `__all__ = [*other.__all__]`."""
+    nodes = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.ImportFrom)]
+    return [node.module for node in nodes if node.names[0].name == "*"]
 
 
 def main() -> int:
@@ -254,6 +276,7 @@ def main() -> int:
         if check and (not path.exists() or path.read_text(encoding="utf-8") != text):
             return 1
         if not check:
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
     return 0
 

@@ -26,20 +26,19 @@ from . import (
     numpy_protocol,
     ops,
     optim,
-    special,
     utils,
     version,
 )
 from .autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from .backends import dtypes
 from .backends.cublas import get_float32_matmul_precision, set_float32_matmul_precision
-from .backends.device import device, get_default_device, set_default_device
-from .backends.dtypes import *
-from .backends.flags import (
+from .backends.determinism import (
     are_deterministic_algorithms_enabled,
     is_deterministic_algorithms_warn_only_enabled,
     use_deterministic_algorithms,
 )
+from .backends.device import device, get_default_device, set_default_device
+from .backends.dtypes import *
 from .backends.threads import get_num_threads, set_num_threads
 from .core.array import Array
 from .core.printing import set_printoptions
@@ -89,17 +88,13 @@ globals().update({name: _out.accepts_out(globals()[name]) for name in _out.NAMES
 globals().update(_cast.typed("cpu"))
 
 _parallel = {"DistributedDataParallel": "distributed", "SyncBatchNorm": "distributed.sync_batch_norm"}
-_aliases.ABOVE.update({
-    "mytorch.autograd": {"profiler": None}, "mytorch.cuda": {"amp": None},
-    "mytorch.nn": _parallel, "mytorch.nn.parallel": _parallel,
-})  # fmt: skip
+_aliases.ABOVE.update({"mytorch.nn": _parallel, "mytorch.nn.parallel": _parallel})
 
 _LATER = {
-    "accelerate": None, "Accelerator": "accelerate", "accelerator": None, "amp": None, "autocast": "amp",
-    "capture": "stream.programs", "compile": "stream.compiled", "compiler": None, "debug": None,
-    "distributed": None,
-    "distributions": None, "fft": None, "foreach": None, "get_autocast_dtype": "amp", "GradScaler": "amp",
-    "hub": None, "is_autocast_enabled": "amp", "jit": None, "multiprocessing": None, "profiler": None,
+    "accelerate": None, "Accelerator": "accelerate", "amp": None, "autocast": "amp",
+    "capture": "stream.programs", "compile": "stream.compiled", "debug": None, "distributed": None,
+    "distributions": None, "fft": None, "get_autocast_dtype": "amp", "GradScaler": "amp",
+    "is_autocast_enabled": "amp", "multiprocessing": None, "profiler": None,
     "quantize": "nn.quantization", "stream": None, "summary": "stream.summary",
 }  # fmt: skip
 

@@ -1,13 +1,12 @@
 """Every operator and method of a Tensor in one place: `x.exp()` is `ops.exp(x)`, `x.exp_()` writes to `x`.
 
-An Array gets the methods too (see `array_methods.py`).
+An Array gets the methods too (see `ops/array_methods.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .array_methods import attach_to_array
 from .autograd.gradients import tensor_backward
 from .autograd.manual import _add_parents
 from .backends import dtypes
@@ -50,6 +49,7 @@ from .ops import (
     special,
     variance,
 )
+from .ops.array_methods import attach_to_array
 from .ops.einsum import inner
 from .ops.inplace import inplace, write
 from .ops.inplace_views import inplace_view

@@ -100,7 +100,7 @@ def _text(node: ast.expr, known: dict[str, str], whole: bool) -> str:
 
 
 def _names_in_tables(tables: list[ast.expr], module: str) -> Iterator[str]:
-    values = vars(importlib.import_module(module))
     for table in tables:
+        values = vars(importlib.import_module(module))
         for name, where in eval(ast.unparse(table), values).items():
             yield f"{PACKAGE.name}.{where}" if where else f"{module}.{name}"

@@ -207,7 +207,7 @@ ASKING = {
     "optim/optimizer.py": (1, STREAM), "profiler/profile.py": (1, STREAM),
     "utils/data/passes.py": (1, STREAM),
     "models/decoder.py": (1, "one call for a whole token, which notes nothing"),
-    "compiler.py": (1, "PyTorch's is_compiling"),
+    "aliases/compiler.py": (1, "PyTorch's is_compiling"),
 }  # fmt: skip
 
 

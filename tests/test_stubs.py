@@ -57,15 +57,17 @@ reveal_type(x > 0)
 
 @pytest.fixture(scope="module")
 def checked(tmp_path_factory):
-    """What mypy says of a program and of a wrong one: strictly, but for a layer's result, which is Any."""
+    """What mypy says of a program and of a wrong one: strictly, but for a layer's result, which is Any.
+
+    The stubs of `aliases` are a package of their own: mypy finds it where packages are installed.
+    """
     pytest.importorskip("mypy")
     wrong = tmp_path_factory.mktemp("mypy") / "wrong.py"
     wrong.write_text(WRONG)
     options = ["--strict", "--no-warn-return-any", "--follow-imports=silent", f"--cache-dir={os.devnull}"]
     command = [sys.executable, "-m", "mypy", *options, str(ROOT / "tests/typed_program.py"), str(wrong)]
-    done = subprocess.run(
-        command, cwd="/", env={**os.environ, "MYPYPATH": str(ROOT)}, capture_output=True, text=True
-    )
+    environment = {**os.environ, "MYPYPATH": str(ROOT), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd="/", env=environment, capture_output=True, text=True)
     return done.stdout + done.stderr
 
 

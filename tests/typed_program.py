@@ -1,7 +1,11 @@
 """A program as users write them: test_stubs.py has it checked by mypy."""
 import mytorch
 import mytorch.nn.functional as F
+import mytorch.special
 from mytorch import Tensor, nn, optim
+from mytorch.cuda.amp import autocast
+from mytorch.nn.modules import Linear
+from mytorch.utils.checkpoint import checkpoint
 from mytorch.utils.data import DataLoader, TensorDataset
 
 
@@ -50,3 +54,5 @@ with mytorch.no_grad():
 print(w.grad.norm(), total.shape[0], total[0, 1].item() > 0, z.max(dim=1).values, w.dtype == mytorch.float32)
 values, indices = mytorch.topk(z, 1, dim=1)
 weights = mytorch.where(z > 0, z, mytorch.zeros_like(z)).to("cpu", mytorch.float64)
+with autocast(enabled=False):
+    hidden: Tensor = checkpoint(Linear(2, 8), mytorch.special.expit(x), use_reentrant=False)

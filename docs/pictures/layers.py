@@ -12,8 +12,8 @@ WORDS = {  # of a layer, by its first entry
     "core": "Array, Tensor, @op, the graph, the backward pass",
     "random": "one file a family: elementwise, reduce, index, …",
     "autograd": "grad, Function, checkpoint, second derivatives",
-    "array_methods": "which op is which method, or NumPy's function",
-    "nn/functional": "activations, losses, attention, …", "special": "special functions",
+    "fft": "which op is which method, or NumPy's function",
+    "nn/functional": "activations, losses, attention, …",
     "nn/fused_ops": "Module, layers, initialisation, kernels",
     "func": "grad(f), hessian(f); probability distributions",
     "optim": "SGD, Adam, Muon, …, schedules; flat buffers", "serialization": "files, text, DataLoader",
@@ -23,7 +23,7 @@ WORDS = {  # of a layer, by its first entry
     "amp": "autocast, loss scale, float32 weights", "cli": "mytorchrun; conversations",
     "__init__": "the public names",
 }  # fmt: skip
-CORE, DIFFERENTIATE = ("version", "backends", "core"), ("random", "autograd", "array_methods")
+CORE, DIFFERENTIATE = ("version", "backends", "core"), ("random", "autograd", "fft")
 ROW, TOP, CELL, MATRIX = 28, 92, 14, 510
 
 

@@ -24,9 +24,9 @@ import numpy as np
 
 from ..backends.device import RawArray, device, on
 from ..core.array import Array
+from ..core.flat_buffer import FlatBuffer
 from ..core.tensor import Tensor, raw_of, version_of
 from ..nn.fused_ops.cast import cast_and_check
-from ..optim.flat_buffer import FlatBuffer
 from ..optim.optimizer import Optimizer
 from ..optim.param_groups import params_of
 from .precision import check_half

@@ -16,5 +16,4 @@ __all__ = [
     "set_detect_anomaly", "set_grad_enabled", "step_through",
 ]  # fmt: skip
 
-
-__getattr__, __dir__ = _lazily(globals())  # `profiler` lies above
+__getattr__, __dir__ = _lazily(globals())

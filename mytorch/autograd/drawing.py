@@ -9,7 +9,7 @@ from typing import Any
 
 from ..core.graph import Node, shown_name
 from ..core.tensor import Tensor
-from ..diagram import AMBER, BLUE, GRAY, LIGHT, MOST_CHARS, Box, Diagram
+from .diagram import AMBER, BLUE, GRAY, LIGHT, MOST_CHARS, Box, Diagram
 from .pages import FOLDING
 from .picture import Picture
 from .tape import backward_order, kept_arrays, kept_text, shape_text, text_of_bytes

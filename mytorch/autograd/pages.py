@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..diagram import AMBER, BACKGROUND, BLACK, BLUE, CHAR, GAP_Y, GRAY, GREEN, LIGHT, MARGIN, PAD
+from .diagram import AMBER, BACKGROUND, BLACK, BLUE, CHAR, GAP_Y, GRAY, GREEN, LIGHT, MARGIN, PAD
 
 _COLOURS = {"green": GREEN, "blue": BLUE, "amber": AMBER, "gray": GRAY}
 _VARIABLES = "; ".join([

@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from ..diagram import Diagram
+from .diagram import Diagram
 from .pages import PAGE
 
 

@@ -16,7 +16,7 @@ from ..core.array import wrap
 from ..core.grad_accumulator import GradAccumulator, LazyGrad
 from ..core.graph import Node, OutputGrads, shown_name
 from ..core.tensor import Tensor
-from ..diagram import GRAY, MOST_CHARS, Box, Diagram
+from .diagram import GRAY, MOST_CHARS, Box, Diagram
 from .drawing import node_names, root_of
 from .gradients import _root
 from .pages import STEPPING

@@ -1,3 +1,5 @@
 """What touches a vendor library, the C allocator or a thread pool."""
 
-from .flags import cuda, cudnn, mkl, mkldnn, mps, openmp, opt_einsum
+from ..aliases import lazily as _lazily
+
+__getattr__, __dir__ = _lazily(globals())

@@ -41,7 +41,7 @@ from .upcast import rounds_once
 
 
 class Array(np.lib.mixins.NDArrayOperatorsMixin):
-    """A NumPy or CuPy array, with a device; its methods are a Tensor's, see `array_methods.py`.
+    """A NumPy or CuPy array, with a device; its methods are a Tensor's, see `ops/array_methods.py`.
 
     Args:
         data: an Array, a NumPy or CuPy array (kept as it is, not copied), a number, or nested lists of these.

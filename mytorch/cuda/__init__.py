@@ -46,4 +46,4 @@ from .streams import Event, Stream, current_stream, default_stream, set_stream, 
 
 globals().update(_typed("cuda"))
 
-__getattr__, __dir__ = _lazily(globals())  # `amp` lies above
+__getattr__, __dir__ = _lazily(globals())

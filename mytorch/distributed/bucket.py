@@ -1,7 +1,7 @@
 """Buckets: neighbouring gradients that are reduced together.
 
 An all-reduce of a few bytes takes almost as long as one of a megabyte, therefore gradients are sent together.
-They lie end to end in flat buffers already (see `optim.flat_buffer`); a bucket is a section of such a vector,
+They lie end to end in flat buffers already (see `core.flat_buffer`); a bucket is a section of such a vector,
 and nothing is copied. Backward computes the last layers' gradients first, so the buckets begin at the model's
 end.
 
@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..backends.device import device_of, on
+from ..core.flat_buffer import bind_gradients
 from ..core.tensor import Tensor, from_raw, raw_of
-from ..optim.flat_buffer import bind_gradients
 
 
 class GradBucket:

@@ -11,9 +11,9 @@ import numpy as np
 from ..autograd import is_grad_enabled
 from ..backends.device import CPU, device, on
 from ..backends.door import in_force
+from ..core.flat_buffer import bind_gradients, grouped
 from ..core.tensor import Tensor, increment_version, raw_of
 from ..nn.module import Module
-from ..optim.flat_buffer import bind_gradients
 from .collectives import all_reduce, broadcast
 from .join import Join, Joinable, JoinHook
 from .object_collectives import all_gather_object
@@ -313,16 +313,13 @@ def check_same_model(module: Module, group: ProcessGroup | None = None, buffers:
 def broadcast_tensors(
     tensors: list[Tensor], group: ProcessGroup | None = None, src: int = 0, bump_version: bool = True
 ) -> None:
-    """Broadcasts the tensors of the group's rank `src`, in one message per dtype and device.
+    """Broadcasts the tensors of the group's rank `src`, in one message for each group (see `group_of`).
 
     Args:
         bump_version: increment the version counters, so that graphs that saved the old values raise.
     """
-    tensors_of: dict[tuple[np.dtype, device], list[Tensor]] = {}
-    for t in tensors:
-        tensors_of.setdefault((t.dtype, t.device), []).append(t)
-    for (_, target), group_tensors in tensors_of.items():
-        with on(target):
+    for group_tensors in grouped(tensors):
+        with on(group_tensors[0].device):
             vector = np.concatenate([raw_of(t).reshape(-1) for t in group_tensors])
             broadcast(vector, get_global_rank(group or default_group.WORLD, src), group=group)
             start, is_source = 0, get_rank(group) == src

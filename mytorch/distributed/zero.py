@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..backends.device import on
 from ..core.array import Array
+from ..core.flat_buffer import FlatBuffer
 from ..core.grad_mode import enable_grad
 from ..core.tensor import Tensor
 from ..nn.utils import clip_grad
-from ..optim.flat_buffer import FlatBuffer, FlatGroup
-from ..optim.flat_state import FlatState
+from ..optim.flat_state import FlatGroup, FlatState
 from ..optim.optimizer import Optimizer
 from ..optim.param_groups import ParamGroup, Params, check_sizes
 from ..optim.state_dict import copied

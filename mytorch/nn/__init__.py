@@ -21,6 +21,4 @@ __all__ = [
     *_layers,
 ]  # fmt: skip
 
-
-# What few programs need, and what lies above.
-__getattr__, __dir__ = _lazily(globals(), {"attention": None, "modules": None})
+__getattr__, __dir__ = _lazily(globals())

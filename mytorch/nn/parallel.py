@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -46,7 +45,4 @@ class DataParallel(Module):
 
 
 __getattr__, __dir__ = _lazily(globals())  # what needs several processes lies above
-__path__: list[str] = []  # a package
-distributed = data_parallel = sys.modules[__name__]  # PyTorch's modules, each with one of the two
-for _name in ("distributed", "data_parallel"):
-    sys.modules[f"{__name__}.{_name}"] = sys.modules[__name__]
+__path__: list[str] = []  # a package: `nn.parallel.distributed` is one of `aliases.FORWARDS`

@@ -1,5 +1,6 @@
-"""Optimizers, one file each, their flat buffers, learning rate schedules, and averages of weights."""
+"""Optimizers, one file each, learning rate schedules, and averages of weights."""
 
+from ..core.flat_buffer import FlatBuffer
 from . import lr_scheduler, swa_utils
 from .adadelta import Adadelta
 from .adagrad import Adagrad
@@ -7,7 +8,6 @@ from .adam import Adam
 from .adamax import Adamax
 from .adamw import AdamW
 from .asgd import ASGD
-from .flat_buffer import FlatBuffer
 from .lbfgs import LBFGS
 from .lion import Lion
 from .muon import Muon

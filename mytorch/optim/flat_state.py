@@ -11,8 +11,8 @@ import numpy as np
 
 from ..backends import tune
 from ..backends.device import CPU, META, RawArray, array_module, on
+from ..core.flat_buffer import FlatBuffer, aligned_zeros, grouped, ranges
 from ..core.tensor import Tensor, from_raw, raw_of
-from .flat_buffer import FlatBuffer, FlatGroup, aligned_zeros, ranges
 from .update import CHUNK, CHUNK_CUDA, Chunk, why_no_kernel
 
 _OF_OPTIONS = ("max_exp_avg_sq", "momentum_buffer", "grad_avg")  # an option that was changed adds them
@@ -208,11 +208,34 @@ def _as_reals(vector: RawArray) -> RawArray:
     return vector.view(vector.real.dtype) if vector.dtype.kind == "c" else vector
 
 
+class FlatGroup:
+    """The parameters of an optimizer's group, in FlatBuffers (see `core`'s `grouped`); frozen ones stay out.
+
+    Attributes:
+        buffers: the FlatBuffers.
+    """
+
+    def __init__(self, params: Sequence[Tensor]):
+        self.params = tuple(params)
+        self._frozen = [p for p in params if _is_frozen(p)]
+        self.buffers = [FlatBuffer(alike) for alike in grouped(p for p in params if not _is_frozen(p))]
+
+    def is_current(self, params: Sequence[Tensor]) -> bool:
+        """Returns whether these are the parameters, and all of them are where they belong."""
+        if len(params) != len(self.params) or not all(map(is_, params, self.params)):
+            return False  # == of tensors would be a tensor
+        return all(map(_is_frozen, self._frozen)) and all(map(FlatBuffer.is_current, self.buffers))
+
+
+def _is_frozen(p: Tensor) -> bool:
+    return not p.requires_grad and p.grad is None
+
+
 class GroupState:
     """The FlatBuffers and FlatStates of a parameter group.
 
     Attributes:
-        flats: a FlatState for each dtype and device.
+        flats: a FlatState for each FlatBuffer.
     """
 
     def __init__(

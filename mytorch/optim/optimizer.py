@@ -14,11 +14,11 @@ from ..backends.device import CPU, RawArray, on, refuse_capture
 from ..backends.door import in_force
 from ..backends.float_errors import IGNORE, errors
 from ..core.array import Array
+from ..core.flat_buffer import FlatBuffer
 from ..core.grad_mode import _state, enable_grad
 from ..core.tensor import Tensor
 from ..nn.functional.composite import Unsupported
 from ..nn.utils import clip_grad
-from .flat_buffer import FlatBuffer
 from .flat_state import FlatState, GroupState
 from .param_groups import ParamGroup, Params, check_param, params_of
 from .state_dict import SavedState

@@ -15,10 +15,10 @@ import pytest
 import mytorch
 from mytorch import nn
 from mytorch.autograd import draw, step_through
+from mytorch.autograd.diagram import Box, Diagram
 from mytorch.autograd.stepping import MOST_NODES, steps_of
 from mytorch.autograd.tape import backward_order
 from mytorch.core import engine
-from mytorch.diagram import Box, Diagram
 from mytorch.nn import functional as F
 from mytorch.utils.checkpoint import checkpoint
 from tests.each import each

@@ -7,9 +7,9 @@ import pytest
 
 import mytorch
 from mytorch import nn, optim
+from mytorch.core.flat_buffer import FlatBuffer, GradSlot
 from mytorch.models import GPT2, GPT2Config
 from mytorch.nn import functional as F
-from mytorch.optim.flat_buffer import FlatBuffer, GradSlot
 from mytorch.stream.programs import capture, load
 from mytorch.stream.programs.kernels import KEPT_IN_HALF
 from mytorch.stream.programs.nested import leaves

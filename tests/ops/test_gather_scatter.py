@@ -186,7 +186,8 @@ ERRORS = {
     "repeat_interleave": (lambda F, x: x.repeat_interleave(-1), "-1 repeats"),
     "repeat_interleave size": (lambda F, x: x.repeat_interleave(F.tensor([1, 2]), 0),
         r"\[2\] for 3 slices along dim 0"),
-    "repeat_interleave each": (lambda F, x: x.repeat_interleave(F.tensor([1, -2, 0]), 0), "must not be negative"),
+    "repeat_interleave each": (lambda F, x: x.repeat_interleave(F.tensor([1, -2, 0]), 0),
+        "must not be negative"),
     "repeat_interleave output": (
         lambda F, x: x.repeat_interleave(F.tensor([1, 2, 0]), 0, output_size=4), "output_size is 4, .* 3"),
 }  # fmt: skip

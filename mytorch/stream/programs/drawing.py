@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from html import escape
 from pathlib import Path
 
-from ... import diagram
-from ...diagram import AMBER, BLACK, BLUE, GRAY, GREEN, LIGHT, MOST_CHARS, RED, Box
+from ...autograd import diagram
+from ...autograd.diagram import AMBER, BLACK, BLUE, GRAY, GREEN, LIGHT, MOST_CHARS, RED, Box
 from ...utils.atomic import atomic_write
 from .instruction import Instruction, Value
 from .nested import leaves, text

@@ -1,6 +1,6 @@
 """Datasets, samplers and the DataLoader."""
 
-from ...aliases import alias
+from ...aliases import lazily as _lazily
 from . import collate, dataset, loader, sampler
 from .collate import default_collate, default_convert
 from .dataset import (
@@ -36,5 +36,4 @@ __all__ = [
     "default_convert", "get_worker_info", "random_split",
 ]  # fmt: skip
 
-alias(f"{__name__}.dataloader", loader, dataset, sampler, collate)
-alias(f"{__name__}.distributed", sampler)
+__getattr__, __dir__ = _lazily(globals())

@@ -8,9 +8,9 @@ from typing import Any
 
 from ....backends.device import RawArray, copied, on
 from ....core.array import Array
+from ....core.flat_buffer import GradSlot
 from ....core.tensor import Tensor, increment_version
 from ....cuda.graphs import CUDAGraph, graph
-from ....optim.flat_buffer import GradSlot
 from ....optim.optimizer import Optimizer
 from ..instruction import Instruction
 from ..program import Program

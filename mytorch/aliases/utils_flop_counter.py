@@ -1,5 +1,5 @@
 """PyTorch's place for `FlopCounterMode`."""
 
-from ..stream.flop_counter import FlopCounterMode
+from mytorch.stream.flop_counter import FlopCounterMode
 
 __all__ = ["FlopCounterMode"]

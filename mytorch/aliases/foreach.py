@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from . import ops
-from .backends.dtypes import DTypeLike
-from .backends.float_errors import IGNORE, errors
-from .core.array import Array
-from .core.tensor import Tensor, increment_version, raw_of
-from .ops.inplace import recorded
+from mytorch import ops
+from mytorch.backends.dtypes import DTypeLike
+from mytorch.backends.float_errors import IGNORE, errors
+from mytorch.core.array import Array
+from mytorch.core.tensor import Tensor, increment_version, raw_of
+from mytorch.ops.inplace import recorded
 
 UNARY = (
     "abs acos asin atan ceil cos cosh erf erfc exp expm1 floor frac lgamma log log10 log1p log2 neg "

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from . import cuda
-from .backends.device import device
-from .cuda import current_device as current_device_index
-from .cuda import (
+from mytorch import cuda
+from mytorch.backends.device import device
+from mytorch.cuda import current_device as current_device_index
+from mytorch.cuda import (
     device_count,
     empty_cache,
     is_available,
@@ -17,7 +17,7 @@ from .cuda import (
     reset_peak_memory_stats,
     synchronize,
 )
-from .cuda import set_device as set_device_index
+from mytorch.cuda import set_device as set_device_index
 
 __all__ = [
     "current_accelerator", "current_device_index", "device_count", "empty_cache", "is_available",

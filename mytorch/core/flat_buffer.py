@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import operator
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 import numpy as np
 
 from ..backends.device import CPU, RawArray, array_module, device, device_of, on
-from ..core.array import Array, wrap
-from ..core.tensor import Tensor, increment_version, raw_of
+from .array import Array, wrap
+from .tensor import Tensor, increment_version, raw_of
 
 ALIGNMENT = 64  # bytes: a cache line, and at least the widest load on either device
 
@@ -77,7 +77,7 @@ class GradSlot:
 
 
 class FlatBuffer:
-    """Parameters of one dtype on one device, whose values and gradients are views of one vector each.
+    """Parameters of one group (see `group_of`), whose values and gradients are views of one vector each.
 
     Args:
         params: their values and gradients move into the vectors.
@@ -199,31 +199,24 @@ class FlatBuffer:
             increment_version(p)
 
 
-class FlatGroup:
-    """The parameters of a group, in a FlatBuffer for each dtype and device; frozen ones stay out.
-
-    Attributes:
-        buffers: the FlatBuffers.
-    """
-
-    def __init__(self, params: Sequence[Tensor]):
-        self.params = tuple(params)
-        self._frozen = [p for p in params if _is_frozen(p)]
-        self.buffers = [
-            FlatBuffer(alike) for alike in _by_dtype_and_device(p for p in params if not _is_frozen(p))
-        ]
-
-    def is_current(self, params: Sequence[Tensor]) -> bool:
-        """Returns whether these are the parameters, and all of them are where they belong."""
-        if len(params) != len(self.params) or not all(map(operator.is_, params, self.params)):
-            return False  # == of tensors would be a tensor
-        return all(map(_is_frozen, self._frozen)) and all(map(FlatBuffer.is_current, self.buffers))
-
-
 def bind_gradients(params: Iterable[Tensor]) -> None:
     """Lays the gradients of parameters that have no slot yet end to end."""
-    for alike in _by_dtype_and_device(p for p in params if p.grad_slot is None):
+    for alike in grouped(p for p in params if p.grad_slot is None):
         FlatBuffer(alike, values=False)
+
+
+def group_of(raw: RawArray) -> tuple[Hashable, ...]:
+    """Returns what all arrays of a vector have in common: dtype, device, kind, and what the kind adds."""
+    target = device_of(raw)
+    return raw.dtype, target, target.kind, target.kind.group(raw)
+
+
+def grouped(tensors: Iterable[Tensor]) -> list[list[Tensor]]:
+    """Returns the tensors that can lie in one vector, for each vector; a tensor that is given twice, once."""
+    groups: dict[tuple[Hashable, ...], list[Tensor]] = {}
+    for t in dict.fromkeys(tensors):
+        groups.setdefault(group_of(raw_of(t)), []).append(t)
+    return list(groups.values())
 
 
 def ranges(keys: Sequence[object]) -> Iterator[tuple[int, int]]:
@@ -253,17 +246,6 @@ def aligned_zeros(size: int, dtype: np.dtype, target: device) -> RawArray:
     raw = np.zeros(size + ALIGNMENT // dtype.itemsize, dtype)
     start = -raw.ctypes.data % ALIGNMENT // dtype.itemsize
     return raw[start : start + size]
-
-
-def _is_frozen(p: Tensor) -> bool:
-    return not p.requires_grad and p.grad is None
-
-
-def _by_dtype_and_device(params: Iterable[Tensor]) -> list[list[Tensor]]:
-    groups: dict[tuple[np.dtype, device], list[Tensor]] = {}
-    for p in dict.fromkeys(params):
-        groups.setdefault((p.dtype, p.device), []).append(p)
-    return list(groups.values())
 
 
 def _check_distinct(params: Sequence[Tensor]) -> None:

@@ -1,7 +1,7 @@
 """Special functions under PyTorch's names: `mytorch.special.expit` is `mytorch.sigmoid`."""
 
-from .nn.functional.tensor_methods import log_softmax, softmax
-from .ops import (
+from mytorch.nn.functional.tensor_methods import log_softmax, softmax
+from mytorch.ops import (
     digamma,
     erf,
     erfc,
@@ -15,9 +15,9 @@ from .ops import (
     sinc,
     xlogy,
 )
-from .ops import lgamma as gammaln
-from .ops import sigmoid as expit
-from .ops.arrays import make_them_take_arrays
+from mytorch.ops import lgamma as gammaln
+from mytorch.ops import sigmoid as expit
+from mytorch.ops.arrays import make_them_take_arrays
 
 __all__ = [
     "digamma", "erf", "erfc", "erfinv", "exp2", "expit", "expm1", "gammaln", "log1p", "log_softmax", "logit",

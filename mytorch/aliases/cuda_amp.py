@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from .. import amp
-from ..backends.dtypes import DTypeLike
+from mytorch import amp
+from mytorch.backends.dtypes import DTypeLike
 
 __all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd"]
 

@@ -6,10 +6,10 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from .backends.device import thread
-from .backends.door import in_force
-from .stream.compiled.backend import list_backends
-from .stream.compiled.compile import compile, explain, reset
+from mytorch.backends.device import thread
+from mytorch.backends.door import in_force
+from mytorch.stream.compiled.backend import list_backends
+from mytorch.stream.compiled.compile import compile, explain, reset
 
 __all__ = [
     "allow_in_graph", "assume_constant_result", "compile", "cudagraph_mark_step_begin", "disable", "explain",

@@ -1,5 +1,5 @@
 """Activation checkpointing under PyTorch's name; implemented in `autograd/checkpoint.py`."""
 
-from ..autograd.checkpoint import checkpoint, checkpoint_sequential
+from mytorch.autograd.checkpoint import checkpoint, checkpoint_sequential
 
 __all__ = ["checkpoint", "checkpoint_sequential"]

@@ -15,12 +15,12 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from .backends.device import shown_device
-from .core.array import NUMPY_METHODS, Array
-from .core.grad_mode import no_grad
-from .core.tensor import Size, Tensor, from_raw
-from .ops import properties
-from .ops.arrays import as_tensors
+from ..backends.device import shown_device
+from ..core.array import NUMPY_METHODS, Array
+from ..core.grad_mode import no_grad
+from ..core.tensor import Size, Tensor, from_raw
+from . import properties
+from .arrays import as_tensors
 
 # Not those that need a graph, and not those that give the tensor itself another shape or dtype.
 _WITHOUT = {"backward", "squeeze_", "unsqueeze_", "transpose_", "t_", "swapaxes_", "swapdims_"}

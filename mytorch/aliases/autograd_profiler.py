@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import profiler
-from ..profiler import EventList, FunctionEventAvg, ProfilerActivity, record_function
+from mytorch import profiler
+from mytorch.profiler import EventList, FunctionEventAvg, ProfilerActivity, record_function
 
 __all__ = ["profile", "record_function"]
 

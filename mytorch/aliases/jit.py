@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn, TypeVar
 
-from .nn.module import Module
+from mytorch.nn.module import Module
 
 F = TypeVar("F")
 

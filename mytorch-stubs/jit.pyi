@@ -1,0 +1,2 @@
+# Written by python docs/make_stubs.py
+from mytorch.aliases.jit import *
