@@ -48,6 +48,7 @@ from .ops import (
     shape,
     solve,
     special,
+    subclasses,
     variance,
 )
 from .ops.einsum import inner
@@ -75,6 +76,9 @@ OPERATORS = {
     "and": compare.bitwise_and, "or": compare.bitwise_or, "xor": compare.bitwise_xor,
     "lshift": compare.bitwise_left_shift, "rshift": compare.bitwise_right_shift,
 }  # fmt: skip
+
+# Their `__torch_function__` gets the operator, as `Tensor.__pow__`; that of the others gets `Tensor.add`, …
+NAMED = {"floordiv", "pow", "and", "or", "xor", "lshift", "rshift"}
 
 COMPARISONS = {
     "eq": compare.eq, "ne": compare.ne, "lt": compare.lt, "le": compare.le,
@@ -184,20 +188,23 @@ def _iterate(x: Tensor) -> Iterator[Tensor]:
 
 def attach(name: str, function) -> None:
     """Makes `function` a method (or operator) of Tensor; and of Array, if it needs no graph."""
+    if getattr(function, "__name__", None) == "operation":
+        function.__name__ = function.__qualname__ = name
     setattr(Tensor, name, function)
     attach_to_array(name, function)
 
 
 def _attach_all() -> None:
     for name, op in OPERATORS.items():
-        attach(f"__{name}__", as_operator(op))
-        attach(f"__r{name}__", as_operator(swapped(op)))
+        attach(f"__{name}__", as_operator(op, None if name in NAMED else op))
+        attach(f"__r{name}__", as_operator(swapped(op), op if name in ("add", "mul") else None))
         attach(f"__i{name}__", inplace(op, f"__i{name}__"))
     attach("__rdiv__", Tensor.__rtruediv__)
-    attach("__matmul__", as_operator(linalg.matmul))  # x @= y makes a new tensor: the shape may change
+    matmul = linalg.matmul  # x @= y makes a new tensor: the shape may change
+    attach("__matmul__", as_operator(matmul, matmul))
     attach("__rmatmul__", as_operator(swapped(linalg.matmul)))
     for name, op in COMPARISONS.items():
-        attach(f"__{name}__", as_operator(op))
+        attach(f"__{name}__", as_operator(op, op))
     for name, op in UNARY.items():
         attach(f"__{name}__", op)
     for op in METHODS:
@@ -228,6 +235,10 @@ def _attach_all() -> None:
     attach("mT", property(shape.matrix_transpose))
     attach("H", property(complex_numbers.conjugate_of_matrix))
     attach("mH", property(complex_numbers.conjugate_transpose))
+    Tensor.as_subclass = subclasses.as_subclass
+    Tensor._make_subclass = staticmethod(subclasses.make_subclass)
+    Tensor.__torch_function__ = classmethod(subclasses.torch_function)
+    Tensor.__init_subclass__ = classmethod(subclasses.prepare_subclass)
 
 
 _attach_all()

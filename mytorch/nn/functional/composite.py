@@ -40,6 +40,7 @@ from ...backends.dtypes import is_floating_point, is_half
 from ...core.array import Array
 from ...core.grad_mode import _state
 from ...core.op import op
+from ...core.overriding import overriding
 from ...core.tensor import Tensor
 from ...core.upcast import downcast, in_float32, upcast
 from ...ops.arrays import as_tensors
@@ -148,6 +149,11 @@ class Composite:
         return variant
 
     def __call__(self, *args: Any, auto: bool = False, fused: bool | None = None, **kwargs: Any) -> Result:
+        given = args
+        if overriding:
+            named = kwargs if not auto and fused is None else {**kwargs, "auto": auto, "fused": fused}
+            if (answer := overriding.dispatch(self, args, named)) is not NotImplemented:
+                return answer
         if kwargs or len(args) != len(self._names):
             args = self._bind(args, kwargs)
         if fused is None and not auto:
@@ -158,7 +164,8 @@ class Composite:
             if isinstance(args[i], Array):
                 args = (*args[:i], as_tensors(args[i]), *args[i + 1 :])
             elif args[i] is not None or kind == "Tensor":
-                raise TypeError(f"{self.__name__}(): {name} must be a {kind}, got {type(args[i]).__name__}")
+                error = f"{self.__name__}(): {name} must be a {kind}, got {type(args[i]).__name__}"
+                return overriding.refused(self, given, kwargs, TypeError(error))
         if self.autocast is not None and _state.autocast is not None:
             args = tuple(self.autocast(args))
         if self.checker is not None:
