@@ -70,12 +70,12 @@ LOGGED = """
     s.sum() | t.sum(s) | s.std() | t.std(s) | s.max(0) | s.mean(dim=0) | s.norm() | s.clone() | s.detach()
     s.reshape(2, 2) | s.view(4) | s.permute(0) | s.chunk(2) | t.split(s, 2) | s[0] | s[s > 1]
     x[1:].add_(s[1:]) | s.add_(1) | s.to(t.float64) | s.float() | s.cpu() | s.squeeze()
-    s.masked_fill(s > 1, 0.0) | s.sub(1) | s.item | s.sum().item() | s.tolist() | s.numpy() | float(s[0]) | bool(s[0])
-    len(s) | s.size() | s.shape | s.grad | s.requires_grad | s.is_leaf | s.ndim | s.T | s.device | s.new_zeros(2)
-    t.zeros_like(s) | t.stack([s, x]) | t.cat((x, s)) | t.add(x, 1, out=s) | t.where(s > 1, s, x) | t.relu(s)
-    t.equal(s, s) | t.nn.functional.relu(s) | t.nn.functional.softmax(s, 0)
-    t.nn.functional.linear(s, t.ones(2, 4)) | t.nn.functional.l1_loss(s, s) | t.nn.functional.pad(s, (1, 1)) | t.is_tensor(s)
-    t.nn.Linear(4, 2)(s).shape | s.requires_grad_()
+    s.masked_fill(s > 1, 0.0) | s.sub(1) | s.item | s.sum().item() | s.tolist() | s.numpy()
+    float(s[0]) | bool(s[0]) | len(s) | s.size() | s.shape | s.grad | s.requires_grad | s.is_leaf | s.ndim
+    s.T | s.device | s.new_zeros(2) | t.zeros_like(s) | t.stack([s, x]) | t.cat((x, s)) | t.add(x, 1, out=s)
+    t.where(s > 1, s, x) | t.relu(s) | t.equal(s, s) | t.nn.functional.relu(s) | t.nn.functional.softmax(s, 0)
+    t.nn.functional.linear(s, t.ones(2, 4)) | t.nn.functional.l1_loss(s, s)
+    t.nn.functional.pad(s, (1, 1)) | t.is_tensor(s) | t.nn.Linear(4, 2)(s).shape | s.requires_grad_()
     (s.requires_grad_() ** 2).sum().backward() | s.as_subclass(t.Tensor) | t.exp(input=s)
     t.autograd.grad((s.requires_grad_() * 2).sum(), s) | t.linalg.norm(s) | t.fft.fft(s).abs()
 """
@@ -116,9 +116,10 @@ def results_keep_the_class(t):
     layer = t.nn.Linear(2, 2)
     return kinds(
         p, p + 1, x + p, p.detach(), p.split(1)[0], p.max(0)[0], p.clone(), p[0], p.T, t.stack([x, p]),
-        layer(p), x.add_(p), t.nn.Parameter(x) + p, t.nn.Parameter(x) * 2, p.new_ones(1), next(iter(p)),
-        t.nn.functional.gelu(p), t.nn.functional.cross_entropy(p[None], t.tensor([1])), p.to(t.float64),
-        p.as_subclass(t.Tensor), t.tensor(p), t.add(x, x, out=p), p.numpy(), p.tolist(), p.requires_grad_(),
+        layer(p), x.add_(p), t.nn.Parameter(x) + p, t.nn.Parameter(x) * 2, t.nn.Buffer(x) * 2, p.new_ones(1),
+        next(iter(p)), t.nn.functional.gelu(p), t.nn.functional.cross_entropy(p[None], t.tensor([1])),
+        p.to(t.float64), p.as_subclass(t.Tensor), t.tensor(p), t.add(x, x, out=p), p.numpy(), p.tolist(),
+        p.requires_grad_(),
     )  # fmt: skip
 
 
@@ -136,7 +137,8 @@ def a_subclass_goes_before_its_base_and_else_from_left_to_right(t):
     Below = make("Below", First)
     first, second, below = (t.ones(2).as_subclass(kind) for kind in (First, Second, Below))
     last = make("Last", object)()
-    return [t.add(first, second, out=last), t.stack([second, first, below, last]), t.mul(first, last), log]
+    answers = [t.add(first, second, out=last), t.stack([second, first, below, last]), t.mul(first, last)]
+    return [*answers, t.mul(plain(t)([1.0]), last), log]
 
 
 def all_of_them_may_refuse(t):
@@ -202,7 +204,7 @@ def quantity(t):
         values = [getattr(x, "value", x) for x in (input, other)]
         return Quantity(values[0] * values[1], "".join(units))
 
-    @implements(t.mean, t.std, t.nn.functional.relu)
+    @implements(t.mean, t.std, t.nn.functional.relu, t.nn.functional.normalize, t.flip)
     def same(input, *args, **kwargs):
         return Quantity(input.value + 1, input.unit)
 
@@ -224,6 +226,8 @@ QUANTITIES = {
     "mean, an op": lambda t, m, s, x: t.mean(m),
     "keywords": lambda t, m, s, x: t.mean(input=m, dim=0),
     "std, built of ops": lambda t, m, s, x: t.std(m),
+    "flip, an op without out": lambda t, m, s, x: t.flip(m, dims=(0,)),
+    "normalize, built of ops": lambda t, m, s, x: t.nn.functional.normalize(m, dim=0),
     "relu, a composite": lambda t, m, s, x: t.nn.functional.relu(m),
     "a module": lambda t, m, s, x: t.nn.ReLU()(m),
     "in a list": lambda t, m, s, x: t.stack([m, m]),
@@ -367,9 +371,12 @@ def gradients_pass_through_subclasses(t):
     (s * s * t.tensor([1.0, 2.0, 3.0])).sum().backward()
     leaf = Plain([1.0, 2.0])
     leaf.requires_grad_()
-    y = (leaf**3).sum()
+    cubes = leaf**3
+    cubes.retain_grad()
+    y = (cubes * 2).sum()
     y.backward(retain_graph=True)
-    found += [w.grad, leaf.is_leaf, t.tensor(leaf.grad.tolist()), kinds(y)]
+    grads = [t.tensor(x.grad.tolist()) for x in (w, leaf, cubes)]
+    found += [*grads, leaf.is_leaf, kinds(y)]
     (g,) = t.autograd.grad((leaf**3).sum(), leaf, create_graph=True)
     (h,) = t.autograd.grad(g.sum(), leaf)
     found += [g.detach(), h, kinds(g, h)]
@@ -393,6 +400,23 @@ def a_write_is_noticed(t):
     with pytest.raises(RuntimeError, match="leaf"):
         s.add_(1)
     return []
+
+
+def autograd_asks_neither_classes_nor_modes(t):
+    log = []
+    Logging = logging_class(t, log)
+    w, s = t.ones(2, requires_grad=True), Logging([3.0, 4.0]).requires_grad_()
+    loss = (w * w * s).as_subclass(t.Tensor).sum()
+    log.append("grad")
+    (g,) = t.autograd.grad(loss, w, create_graph=True)
+    log.append("view")
+    base = t.zeros(2)
+    part = base[:1]
+    base.add_(w)
+    with logging_mode(t, log)():
+        results = [part.requires_grad]
+    log = [name for name in map(str, log) if "__get__" not in name]
+    return [*results, part.detach(), g.detach(), *kinds(g), *log]
 
 
 def subclasses_are_made_by_new(t):
@@ -448,8 +472,9 @@ def functions_of_autograd(t):
 PROGRAMS = [
     results_keep_the_class, a_subclass_goes_before_its_base_and_else_from_left_to_right,
     all_of_them_may_refuse, a_mode_sees_functions_and_factories, a_mode_changes_results_and_may_refuse,
-    modes_are_nested, without_subclasses, functions_of_users, gradients_pass_through_subclasses, a_write_is_noticed,
-    subclasses_are_made_by_new, a_module_holds_one, functions_of_autograd,
+    modes_are_nested, without_subclasses, functions_of_users, gradients_pass_through_subclasses,
+    a_write_is_noticed, autograd_asks_neither_classes_nor_modes, subclasses_are_made_by_new, a_module_holds_one,
+    functions_of_autograd,
 ]  # fmt: skip
 
 
@@ -534,7 +559,9 @@ def test_a_class_that_defines_its_own_copy_keeps_it():
         def __deepcopy__(self, memo):
             return "own"
 
-    assert copy.deepcopy(Own([1.0])) == "own"
+    x = Own([1.0])
+    x.name = "x"
+    assert copy.deepcopy(x) == "own"
 
 
 def test_as_subclass_wants_a_subclass():
@@ -601,6 +628,7 @@ def test_programs_hold_no_overridden_calls_and_are_overridden_as_a_whole():
     with negating():
         assert program(x).tolist() == [-2, -3]
     assert described(program(p)) == ("Marked", [2, 3])
+    assert described(program.chunked("1GB")(p)) == ("Marked", [2, 3])
 
 
 def test_tensors_of_pytorch_override_nothing_here(nothing_known):
