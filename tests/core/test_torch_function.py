@@ -473,8 +473,8 @@ PROGRAMS = [
     results_keep_the_class, a_subclass_goes_before_its_base_and_else_from_left_to_right,
     all_of_them_may_refuse, a_mode_sees_functions_and_factories, a_mode_changes_results_and_may_refuse,
     modes_are_nested, without_subclasses, functions_of_users, gradients_pass_through_subclasses,
-    a_write_is_noticed, autograd_asks_neither_classes_nor_modes, subclasses_are_made_by_new, a_module_holds_one,
-    functions_of_autograd,
+    a_write_is_noticed, autograd_asks_neither_classes_nor_modes, subclasses_are_made_by_new,
+    a_module_holds_one, functions_of_autograd,
 ]  # fmt: skip
 
 
