@@ -14,7 +14,7 @@ from typing import Any
 
 
 class _Overriding(list):
-    """An entry for each mode in force in any thread, and one once a class with `__torch_function__` is known.
+    """An entry for each mode in force in any thread, and the first one once a class is known that overrides.
 
     dispatch: `(function, args, kwargs)`; returns the result, or NotImplemented where nothing overrides it.
     refused: `(function, args, kwargs, error)`; the same, where an argument of an unknown class made it fail.

@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..core.op import op
-from ..core.overriding import DisableTorchFunction, DisableTorchFunctionSubclass, overriding
+from ..core.overriding import DisableTorchFunction, DisableTorchFunctionSubclass
 from ..core.tensor import Tensor
-from .torch_function import asks, disabled, dispatch
+from .torch_function import asks, disabled, dispatch, note_class
 
 _OWN = {"node", "as_subclass"}
 _SPECIAL = """
@@ -146,8 +146,7 @@ def prepare_subclass(cls: type[Tensor], **kwargs: Any) -> None:
     handler = cls.__torch_function__
     if handler is disabled:
         return
-    if not overriding:
-        overriding.append("a class")
+    note_class()
     copies = cls.__deepcopy__ is Tensor.__deepcopy__
     is_default = getattr(handler, "__func__", None) is torch_function
     for name, x in vars(Tensor).items():

@@ -59,6 +59,12 @@ def _overrides(kind: type) -> bool:
     return not any(base.__module__ == "torch" for base in kind.__mro__)
 
 
+def note_class() -> None:
+    """Makes all functions ask from now on."""
+    if "a class" not in overriding:
+        overriding.insert(0, "a class")
+
+
 def _flat(args: Sequence, kwargs: dict) -> list:
     """Returns the arguments, and the items of those that are lists or tuples."""
     flat = []
@@ -80,8 +86,8 @@ def dispatch(function: Callable, args: tuple, kwargs: dict) -> Any:
     found = [] if overrides.ignored or name in _OF_MODES else overloaded(_flat(args, kwargs))
     if not found and not overrides.modes:
         return NotImplemented
-    if not overriding:
-        overriding.append("a class")
+    if found:
+        note_class()
     return handle(function, found, args, kwargs)
 
 

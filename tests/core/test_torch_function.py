@@ -419,6 +419,14 @@ def autograd_asks_neither_classes_nor_modes(t):
     return [*results, part.detach(), g.detach(), *kinds(g), *log]
 
 
+def a_checkpoint_does_the_same_again(t):
+    checkpoint = t.utils.checkpoint.checkpoint
+    leaf = plain(t)([1.0, 2.0]).requires_grad_()
+    y = checkpoint(lambda x: (x * x).exp() * x, leaf, use_reentrant=False)
+    y.sum().backward()
+    return [kinds(y), t.tensor(leaf.grad.tolist())]
+
+
 def subclasses_are_made_by_new(t):
     class Extra(t.Tensor):
         @staticmethod
@@ -473,7 +481,8 @@ PROGRAMS = [
     results_keep_the_class, a_subclass_goes_before_its_base_and_else_from_left_to_right,
     all_of_them_may_refuse, a_mode_sees_functions_and_factories, a_mode_changes_results_and_may_refuse,
     modes_are_nested, without_subclasses, functions_of_users, gradients_pass_through_subclasses,
-    a_write_is_noticed, autograd_asks_neither_classes_nor_modes, subclasses_are_made_by_new,
+    a_write_is_noticed, autograd_asks_neither_classes_nor_modes, a_checkpoint_does_the_same_again,
+    subclasses_are_made_by_new,
     a_module_holds_one, functions_of_autograd,
 ]  # fmt: skip
 
@@ -504,8 +513,9 @@ def test_nothing_is_asked_until_a_class_or_a_mode_is_defined():
         "with mytorch.overrides.BaseTorchFunctionMode():\n"
         "    assert overriding\n"
         "assert not overriding\n"
-        "class Sub(mytorch.Tensor): pass\n"
-        "assert overriding\n"
+        "with mytorch.overrides.BaseTorchFunctionMode():\n"
+        "    class Sub(mytorch.Tensor): pass\n"
+        "assert type(Sub([1.0]) + 1) is Sub and len(overriding) == 1\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
 
@@ -525,6 +535,17 @@ def test_a_mode_is_of_one_thread():
         thread.start()
         thread.join()
     assert log == [] and seen[0].tolist() == [2, 2] and overrides.modes == ()
+
+
+def test_a_checkpoint_runs_again_in_the_modes_of_the_forward_pass():
+    x = mytorch.tensor([1.0, 2.0], requires_grad=True)
+    with negating():
+        y = mytorch.utils.checkpoint.checkpoint(lambda x: mytorch.exp(x * x), x)
+    y.sum().backward()
+    z = x.detach().requires_grad_()
+    (-mytorch.exp(-(z * z))).sum().backward()
+    np.testing.assert_allclose(x.grad.tolist(), z.grad.tolist(), rtol=1e-6)
+    assert overrides.modes == () and overriding.count("a mode") == 0
 
 
 def test_functions_of_users_made_by_op_are_asked():
