@@ -266,6 +266,23 @@ def test_wrappers_of_tensors_are_asked_in_their_first_call_and_later(nothing_kno
     assert ours == found["torch"] and ours[0] == ours[1]
 
 
+def test_the_first_call_passes_the_same_arguments_as_later_ones(nothing_known):
+    class Like:
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            return [repr(a) for a in args[1:]], kwargs
+
+    F, m = mytorch.nn.functional, Like()
+    calls = (
+        lambda: F.relu(m), lambda: F.softmax(m, 0), lambda: F.normalize(m, dim=1), lambda: mytorch.mean(m, 0),
+        lambda: mytorch.add(m, 2, alpha=3), lambda: mytorch.flip(m, (0,)), lambda: F.linear(m, m),
+    )  # fmt: skip
+    for call in calls:
+        overriding.clear()
+        first = call()
+        assert overriding and call() == first
+
+
 def a_mode_sees_functions_and_factories(t):
     log = []
     model = t.nn.Sequential(t.nn.Linear(3, 2), t.nn.ReLU(), t.nn.Linear(2, 2), t.nn.GELU(), t.nn.LayerNorm(2))

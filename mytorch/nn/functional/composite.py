@@ -149,7 +149,6 @@ class Composite:
         return variant
 
     def __call__(self, *args: Any, auto: bool = False, fused: bool | None = None, **kwargs: Any) -> Result:
-        given = args
         if overriding:
             named = kwargs if not auto and fused is None else {**kwargs, "auto": auto, "fused": fused}
             if (answer := overriding.dispatch(self, args, named)) is not NotImplemented:
@@ -165,7 +164,7 @@ class Composite:
                 args = (*args[:i], as_tensors(args[i]), *args[i + 1 :])
             elif args[i] is not None or kind == "Tensor":
                 error = f"{self.__name__}(): {name} must be a {kind}, got {type(args[i]).__name__}"
-                return overriding.refused(self, given, kwargs, TypeError(error))
+                return overriding.refused(self, self._given(args), {}, TypeError(error))
         if self.autocast is not None and _state.autocast is not None:
             args = tuple(self.autocast(args))
         if self.checker is not None:
@@ -252,6 +251,12 @@ class Composite:
             except TypeError as error:
                 raise TypeError(f"{self.__name__}(): {error}") from None
         return tuple(bound)
+
+    def _given(self, args: tuple) -> tuple:
+        """Returns the bound arguments without the defaults at the end."""
+        while self._defaults.get(self._names[len(args) - 1], self) is args[-1]:
+            args = args[:-1]
+        return args
 
     def __repr__(self) -> str:
         return f"<composite {self.__name__}>"
