@@ -11,8 +11,11 @@ from .array_methods import attach_to_array
 from .autograd.gradients import tensor_backward
 from .autograd.manual import _add_parents
 from .backends import dtypes
+from .backends.device import is_raw
+from .core.array import Array
 from .core.grad_mode import is_grad_enabled
-from .core.op import as_operator, require_tensor
+from .core.op import NUMBERS, require_tensor
+from .core.overriding import overriding
 from .core.tensor import Tensor
 from .ops import (
     added_product,
@@ -57,7 +60,25 @@ from .ops.inplace_views import inplace_view
 from .ops.sort import argsort, msort, sort, topk
 from .ops.split import chunk, dsplit, hsplit, split, split_with_sizes, tensor_split, unbind, vsplit
 from .ops.svd import torch_svd
+from .ops.torch_function import operate
 from .ops.unique import unique, unique_consecutive
+
+_OPERANDS = (Tensor, Array, *NUMBERS)
+
+
+def as_operator(op, function=None):
+    """The op as an operator: it returns NotImplemented for an operand of another class.
+
+    `__torch_function__` gets `function`, by default the operator.
+    """
+
+    def operation(x, y):
+        is_known = isinstance(y, _OPERANDS) or is_raw(y)
+        if overriding or not is_known:
+            return operate(op, function or operation, x, y, is_known)
+        return op(x, y)
+
+    return operation
 
 
 def swapped(op):

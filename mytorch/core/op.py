@@ -40,7 +40,6 @@ from .unbroadcast import shape_error
 from .upcast import FLOAT32, call_upcast
 
 NUMBERS = (bool, int, float, complex, np.generic)
-_OPERANDS = (Tensor, Array, *NUMBERS)
 _PLAIN = frozenset((int, float, bool, str, tuple, type(None)))  # common arguments that are no arrays
 _PROMOTE = (None, "common", "float")
 lifting: list[Any] = []  # tracers, of any thread, while programs are captured: see `Tracer.unwrap`
@@ -383,18 +382,3 @@ def _several(
 
 def _nth(call: Callable, i: int) -> Callable:
     return lambda *args, **kwargs: call(*args, **kwargs)[i]
-
-
-def as_operator(call: Callable, function: Callable | None = None) -> Callable:
-    """Returns an op as an operator: it returns NotImplemented for an operand of another class.
-
-    `__torch_function__` gets `function`, by default the operator.
-    """
-
-    def operation(x, y):
-        is_known = isinstance(y, _OPERANDS) or is_raw(y)
-        if overriding or not is_known:
-            return overriding.operate(call, function or operation, x, y, is_known)
-        return call(x, y)
-
-    return operation

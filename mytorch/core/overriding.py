@@ -18,12 +18,10 @@ class _Overriding(list):
 
     dispatch: `(function, args, kwargs)`; returns the result, or NotImplemented where nothing overrides it.
     refused: `(function, args, kwargs, error)`; the same, where an argument of an unknown class made it fail.
-    operate: `(call, function, x, y, is_known)`; returns the result of an operator.
     """
 
     dispatch: Callable[..., Any]
     refused: Callable[..., Any]
-    operate: Callable[..., Any]
 
 
 class _Thread(threading.local):

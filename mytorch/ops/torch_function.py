@@ -152,7 +152,7 @@ def asks(function: Callable) -> bool:
     if not hasattr(function, "__code__"):
         return (type(function).__module__.partition(".")[2], "__call__") in ASKING
     module = function.__globals__["__name__"].partition(".")[2]
-    return (module, function.__code__.co_name) in {*ASKING, ("core.op", "operation")}
+    return (module, function.__code__.co_name) in {*ASKING, ("methods", "operation")}
 
 
 def operate(call: Callable, function: Callable, x: Any, y: Any, is_known: bool) -> Any:
@@ -166,4 +166,4 @@ def operate(call: Callable, function: Callable, x: Any, y: Any, is_known: bool) 
     return answer
 
 
-overriding.dispatch, overriding.refused, overriding.operate = dispatch, refused, operate
+overriding.dispatch, overriding.refused = dispatch, refused
