@@ -10,8 +10,11 @@ from collections.abc import Iterator
 from .autograd.gradients import tensor_backward
 from .autograd.manual import _add_parents
 from .backends import dtypes
+from .backends.device import is_raw
+from .core.array import Array
 from .core.grad_mode import is_grad_enabled
-from .core.op import as_operator, require_tensor
+from .core.op import NUMBERS, require_tensor
+from .core.overriding import overriding
 from .core.tensor import Tensor
 from .ops import (
     added_product,
@@ -47,6 +50,7 @@ from .ops import (
     shape,
     solve,
     special,
+    subclasses,
     variance,
 )
 from .ops.array_methods import attach_to_array
@@ -56,7 +60,25 @@ from .ops.inplace_views import inplace_view
 from .ops.sort import argsort, msort, sort, topk
 from .ops.split import chunk, dsplit, hsplit, split, split_with_sizes, tensor_split, unbind, vsplit
 from .ops.svd import torch_svd
+from .ops.torch_function import operate
 from .ops.unique import unique, unique_consecutive
+
+_OPERANDS = (Tensor, Array, *NUMBERS)
+
+
+def as_operator(op, function=None):
+    """The op as an operator: it returns NotImplemented for an operand of another class.
+
+    `__torch_function__` gets `function`, by default the operator.
+    """
+
+    def operation(x, y):
+        is_known = isinstance(y, _OPERANDS) or is_raw(y)
+        if overriding or not is_known:
+            return operate(op, function or operation, x, y, is_known)
+        return op(x, y)
+
+    return operation
 
 
 def swapped(op):
@@ -75,6 +97,9 @@ OPERATORS = {
     "and": compare.bitwise_and, "or": compare.bitwise_or, "xor": compare.bitwise_xor,
     "lshift": compare.bitwise_left_shift, "rshift": compare.bitwise_right_shift,
 }  # fmt: skip
+
+# Their `__torch_function__` gets the operator, as `Tensor.__pow__`; that of the others gets `Tensor.add`, …
+NAMED = {"floordiv", "pow", "and", "or", "xor", "lshift", "rshift"}
 
 COMPARISONS = {
     "eq": compare.eq, "ne": compare.ne, "lt": compare.lt, "le": compare.le,
@@ -184,20 +209,23 @@ def _iterate(x: Tensor) -> Iterator[Tensor]:
 
 def attach(name: str, function) -> None:
     """Makes `function` a method (or operator) of Tensor; and of Array, if it needs no graph."""
+    if getattr(function, "__name__", None) == "operation":
+        function.__name__ = function.__qualname__ = name
     setattr(Tensor, name, function)
     attach_to_array(name, function)
 
 
 def _attach_all() -> None:
     for name, op in OPERATORS.items():
-        attach(f"__{name}__", as_operator(op))
-        attach(f"__r{name}__", as_operator(swapped(op)))
+        attach(f"__{name}__", as_operator(op, None if name in NAMED else op))
+        attach(f"__r{name}__", as_operator(swapped(op), op if name in ("add", "mul") else None))
         attach(f"__i{name}__", inplace(op, f"__i{name}__"))
     attach("__rdiv__", Tensor.__rtruediv__)
-    attach("__matmul__", as_operator(linalg.matmul))  # x @= y makes a new tensor: the shape may change
+    matmul = linalg.matmul  # x @= y makes a new tensor: the shape may change
+    attach("__matmul__", as_operator(matmul, matmul))
     attach("__rmatmul__", as_operator(swapped(linalg.matmul)))
     for name, op in COMPARISONS.items():
-        attach(f"__{name}__", as_operator(op))
+        attach(f"__{name}__", as_operator(op, op))
     for name, op in UNARY.items():
         attach(f"__{name}__", op)
     for op in METHODS:
@@ -228,6 +256,10 @@ def _attach_all() -> None:
     attach("mT", property(shape.matrix_transpose))
     attach("H", property(complex_numbers.conjugate_of_matrix))
     attach("mH", property(complex_numbers.conjugate_transpose))
+    Tensor.as_subclass = subclasses.as_subclass
+    Tensor._make_subclass = staticmethod(subclasses.make_subclass)
+    Tensor.__torch_function__ = classmethod(subclasses.torch_function)
+    Tensor.__init_subclass__ = classmethod(subclasses.prepare_subclass)
 
 
 _attach_all()

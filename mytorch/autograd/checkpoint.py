@@ -18,6 +18,7 @@ from typing import Any
 from ..backends.door import in_force
 from ..core.grad_mode import _state, enable_grad, is_grad_enabled
 from ..core.graph import Deferred, Node
+from ..core.overriding import overrides, overriding
 from ..random import replayed, rng_states
 
 
@@ -49,7 +50,8 @@ def checkpoint(
         return function(*args, **kwargs)
     in_force().once("a checkpoint, whose activations it would keep")
     first, second = (nullcontext(), nullcontext()) if context_fn is None else context_fn()
-    states, autocast = rng_states() if preserve_rng_state else None, _state.autocast
+    states = rng_states() if preserve_rng_state else None
+    settings = _state.autocast, overrides.modes, overrides.ignored
     with first, _taped() as tape:
         out = function(*args, **kwargs)
 
@@ -58,7 +60,7 @@ def checkpoint(
             second,
             replayed(states) if states is not None else nullcontext(),
             enable_grad(),
-            _in_autocast(autocast),
+            _as_in_forward(*settings),
             _taped() as new,
         ):
             function(*args, **kwargs)
@@ -108,13 +110,17 @@ def _taped() -> Iterator[list[Node]]:
 
 
 @contextmanager
-def _in_autocast(state: dict | None) -> Iterator[None]:
-    """The casts of the forward pass."""
-    before, _state.autocast = _state.autocast, state
+def _as_in_forward(autocast: dict | None, modes: tuple, ignored: int) -> Iterator[None]:
+    """The casts of the forward pass, and what overrides functions in it."""
+    before = _state.autocast, overrides.modes, overrides.ignored
+    _state.autocast, overrides.modes, overrides.ignored = autocast, modes, ignored
+    overriding.extend(modes)
     try:
         yield
     finally:
-        _state.autocast = before
+        _state.autocast, overrides.modes, overrides.ignored = before
+        for _ in modes:
+            overriding.pop()
 
 
 class _Region:

@@ -11,10 +11,13 @@ from ..backends.device import RawArray, device_of, on
 from ..core import engine
 from ..core.grad_accumulator import GradAccumulator
 from ..core.graph import Node
+from ..core.overriding import overriding
 from ..core.tensor import Tensor, from_raw, raw_of
+from ..ops.torch_function import overridable
 from .higher import GradCollector, Recomputation
 
 
+@overridable
 def grad(
     outputs: Tensor | Sequence[Tensor],
     inputs: Tensor | Sequence[Tensor],
@@ -148,6 +151,10 @@ def tensor_backward(
     >>> x.grad
     Array([4.00000 6.00000], dtype=float32)
     """
+    if overriding:
+        options = gradient, retain_graph, create_graph, inputs
+        if overriding.dispatch(tensor_backward, (x, *options), {}) is not NotImplemented:
+            return
     _refuse_graph(create_graph)
     engine.backward([_root(x, gradient)], bool(retain_graph), *_only(inputs))
 

@@ -33,6 +33,7 @@ from ..core.graph import (
     new_recompute,
 )
 from ..core.op import as_raw, common_dtype
+from ..core.overriding import DisableTorchFunction
 from ..core.tensor import Tensor, from_raw, raw_of
 from ..core.unbroadcast import require_reducible
 from ..core.upcast import call_upcast
@@ -81,7 +82,8 @@ class Recomputation:
         if needed is not None and not any([p in needed for p in node.parents]):
             return
         with enable_grad():
-            parts = (None,) * len(node.parents) if grad is None else self._call_vjp(node, grad, needed)
+            with DisableTorchFunction():  # of the leaves' classes: gradients are plain tensors
+                parts = (None,) * len(node.parents) if grad is None else self._call_vjp(node, grad, needed)
             for i, (parent, part) in enumerate(zip(node.parents, parts, strict=False)):
                 if parent is not None and (needed is None or parent in needed):
                     yield parent, None if part is None else match(part, parent, node, i), False

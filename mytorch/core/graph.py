@@ -11,6 +11,7 @@ import numpy as np
 
 from ..backends.device import CPU, RawArray, device
 from .closure import Vjp, extent
+from .overriding import DisableTorchFunction
 
 MAX_RANGES = 16  # that a Version keeps apart
 
@@ -180,8 +181,9 @@ class View:
 
 def replay_views(replay: tuple, x: Any) -> Any:
     """Applies a chain of view ops (`View.replay`) to another tensor of the base's shape."""
-    for op, args, kwargs in replay:
-        x = op(x, *args, **kwargs)
+    with DisableTorchFunction():
+        for op, args, kwargs in replay:
+            x = op(x, *args, **kwargs)
     return x
 
 

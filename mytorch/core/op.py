@@ -35,12 +35,12 @@ from .array import Array
 from .closure import Vjp
 from .grad_mode import _state
 from .graph import Node, OutputGrads, new_recompute, shares_memory
+from .overriding import overriding
 from .tensor import Tensor, View, from_raw
 from .unbroadcast import shape_error
 from .upcast import FLOAT32, call_upcast
 
 NUMBERS = (bool, int, float, complex, np.generic)
-_OPERANDS = (Tensor, Array, *NUMBERS)
 _PLAIN = frozenset((int, float, bool, str, tuple, type(None)))  # common arguments that are no arrays
 _PROMOTE = (None, "common", "float")
 
@@ -99,12 +99,17 @@ def _make_call(
 
     @functools.wraps(forward)
     def call(*args, **kwargs):
+        if overriding and (answer := overriding.dispatch(call, args, kwargs)) is not NotImplemented:
+            return answer
         if kwargs:
             args, kwargs = _by_position(names, args, kwargs)
-        for x in args[:tensors]:
-            if type(x) is not Tensor:
-                require_tensor(x, call.__name__)
-        raws, target = unwrap(args, call.__name__, numbers)
+        try:
+            for x in args[:tensors]:
+                if type(x) is not Tensor:
+                    require_tensor(x, call.__name__)
+            raws, target = unwrap(args, call.__name__, numbers)
+        except TypeError as error:
+            return overriding.refused(call, args, kwargs, error)
         run = compute if (stream := _state.stream) is None else stream.recorded(call, compute)
         token = errors.set(IGNORE)  # inf and NaN are values, as in PyTorch
         try:
@@ -117,6 +122,8 @@ def _make_call(
             if "broadcast" not in str(error):
                 raise
             raise RuntimeError(f"{call.__name__}(): {shape_error(raws) or error}") from None
+        except TypeError as error:
+            return overriding.refused(call, args, kwargs, error)
         finally:
             errors.reset(token)
         if outputs:
@@ -384,14 +391,3 @@ def _several(
 
 def _nth(call: Callable, i: int) -> Callable:
     return lambda *args, **kwargs: call(*args, **kwargs)[i]
-
-
-def as_operator(call: Callable) -> Callable:
-    """Returns an op as an operator, which returns NotImplemented for an operand of another class."""
-
-    def operation(x, y):
-        if isinstance(y, _OPERANDS) or is_raw(y):
-            return call(x, y)
-        return NotImplemented
-
-    return operation

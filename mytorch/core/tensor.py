@@ -383,7 +383,7 @@ class Tensor:
 
     @staticmethod
     def _rebuild(kind: type, data: RawArray, requires_grad: bool) -> Tensor:
-        out = kind.__new__(kind)
+        out = _new(kind)
         out._set(Array(data))
         return out.requires_grad_(requires_grad)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..core.array import Array
 from ..core.tensor import Tensor
+from ..ops.torch_function import disabled
 
 
 class Parameter(Tensor):
@@ -16,6 +17,8 @@ class Parameter(Tensor):
     >>> nn.Parameter(mytorch.ones(2)).requires_grad
     True
     """
+
+    __torch_function__ = disabled
 
     def __init__(self, data: object, requires_grad: bool = True):
         super().__init__(data)
@@ -40,6 +43,7 @@ class Buffer(Tensor):
     """
 
     __slots__ = ("persistent",)
+    __torch_function__ = disabled
 
     def __init__(self, data: object, *, persistent: bool = True):
         super().__init__(data)

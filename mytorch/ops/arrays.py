@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..core.array import Array
+from ..core.overriding import overriding
 from ..core.tensor import from_raw
 
 
@@ -24,9 +25,14 @@ def takes_arrays(function: Callable) -> Callable:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if kwargs:
-            kwargs = {name: as_tensors(value) for name, value in kwargs.items()}
-        return function(*map(as_tensors, args), **kwargs)
+        if overriding and (answer := overriding.dispatch(call, args, kwargs)) is not NotImplemented:
+            return answer
+        try:
+            if kwargs:
+                kwargs = {name: as_tensors(value) for name, value in kwargs.items()}
+            return function(*map(as_tensors, args), **kwargs)
+        except Exception as error:
+            return overriding.refused(call, args, kwargs, error)
 
     return call
 

@@ -14,6 +14,7 @@ from typing import TypeAlias
 import numpy as np
 
 from ..backends.device import RawArray, is_raw
+from ..core.overriding import overriding
 
 Dims: TypeAlias = int | Sequence[int] | None  # one dim, several, or all
 
@@ -132,6 +133,8 @@ def numpy_names(function: Callable) -> Callable:
 
     @functools.wraps(function)
     def call(*args, **kwargs):
+        if overriding and (answer := overriding.dispatch(call, args, kwargs)) is not NotImplemented:
+            return answer
         if kwargs and not _NAMES.keys().isdisjoint(kwargs):
             kwargs = _renamed(kwargs, function.__name__)
         keepdim = args[place] if len(args) > place else kwargs.get("keepdim", False)

@@ -28,6 +28,7 @@ from ..backends.device import (
 from ..backends.door import forces, in_force
 from ..core.array import Array
 from ..core.op import NUMBERS, op, require_tensor
+from ..core.overriding import overriding
 from ..core.tensor import Tensor, raw_of
 from .bounds import check_index
 from .broadcast import expand
@@ -49,6 +50,8 @@ def getitem(x: Tensor, index: Any) -> Tensor:
             another shape, or something that is no index.
         ValueError: a slice with a step that isn't positive.
     """
+    if overriding and (answer := overriding.dispatch(getitem, (x, index), {})) is not NotImplemented:
+        return answer
     basic, arrays = _read(x, index)
     if basic is not None:
         x = slice_at(x, basic)
@@ -72,6 +75,8 @@ def setitem(x: Tensor, index: Any, value: Any) -> None:
         RuntimeError: the value can't be broadcast to x[index], or `x` can't be written (see `ops.inplace`).
         TypeError: the value is no tensor, array, number or nested list of numbers.
     """
+    if overriding and overriding.dispatch(setitem, (x, index, value), {}) is not NotImplemented:
+        return
     if not isinstance(value, (Tensor, Array, *NUMBERS)) and not is_raw(value):
         value = Array(value, device=x.device)
     _set(x, index, value, "__setitem__")

@@ -21,6 +21,7 @@ from ..backends.float_errors import IGNORE, errors
 from ..core.grad_mode import _state, is_grad_enabled
 from ..core.graph import Node, new_recompute
 from ..core.op import NUMBERS, as_raw
+from ..core.overriding import overriding
 from ..core.tensor import Tensor, from_raw, increment_version, raw_of, replay_views
 from .cast import clone
 from .scalars import as_number
@@ -37,6 +38,8 @@ def inplace(function: Callable, name: str | None = None) -> Callable:
 
     @functools.wraps(function)
     def call(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if overriding and (answer := overriding.dispatch(call, (x, *args), kwargs)) is not NotImplemented:
+            return answer
         dtype = kwargs.get("dtype")
         if dtype is not None and as_dtype(dtype) != x.dtype:
             raise RuntimeError(f"{name}(): the provided dtype {dtype} must match the tensor's, {x.dtype}")

@@ -13,6 +13,7 @@ from ..backends import dtypes
 from ..core.array import Array
 from ..core.grad_mode import is_grad_enabled
 from ..core.graph import shares_memory
+from ..core.overriding import overriding
 from ..core.tensor import Tensor, increment_version, raw_of
 from .arrays import as_tensors
 from .inplace import check_writable, write
@@ -64,8 +65,15 @@ def accepts_out(function: Callable) -> Callable:
 
     @functools.wraps(function)
     def call(*args: Any, out: Any = None, **kwargs: Any) -> Any:
+        if overriding:
+            given = kwargs if out is None else {**kwargs, "out": out}
+            if (answer := overriding.dispatch(call, args, given)) is not NotImplemented:
+                return answer
         if out is None:
-            return function(*args, **kwargs)
+            try:
+                return function(*args, **kwargs)
+            except Exception as error:
+                return overriding.refused(call, args, kwargs, error)
         name, several = function.__name__, isinstance(out, (tuple, list))
         args = as_tensors(args)
         targets = list(as_tensors(out)) if several else [as_tensors(out)]

@@ -41,6 +41,7 @@ from ...backends.dtypes import is_floating_point, is_half
 from ...core.array import Array
 from ...core.grad_mode import _state
 from ...core.op import op
+from ...core.overriding import overriding
 from ...core.tensor import Tensor, raw_of
 from ...core.upcast import downcast, in_float32, upcast
 from ...ops.arrays import as_tensors
@@ -155,6 +156,10 @@ class Composite:
         return variant
 
     def __call__(self, *args: Any, auto: bool = False, fused: bool | None = None, **kwargs: Any) -> Result:
+        if overriding:
+            named = kwargs if not auto and fused is None else {**kwargs, "auto": auto, "fused": fused}
+            if (answer := overriding.dispatch(self, args, named)) is not NotImplemented:
+                return answer
         if kwargs or len(args) != self._count:
             args = self._bind(args, kwargs)
         if fused is None and not auto:
@@ -165,7 +170,8 @@ class Composite:
             if isinstance(args[i], Array):
                 args = (*args[:i], as_tensors(args[i]), *args[i + 1 :])
             elif args[i] is not None or kind == "Tensor":
-                raise TypeError(f"{self.__name__}(): {name} must be a {kind}, got {type(args[i]).__name__}")
+                error = f"{self.__name__}(): {name} must be a {kind}, got {type(args[i]).__name__}"
+                return overriding.refused(self, self._given(args), {}, TypeError(error))
         if self.autocast is not None and _state.autocast is not None:
             args = tuple(self.autocast(args))
         if self.checker is not None:
@@ -255,6 +261,12 @@ class Composite:
             except TypeError as error:
                 raise TypeError(f"{self.__name__}(): {error}") from None
         return tuple(bound)
+
+    def _given(self, args: tuple) -> tuple:
+        """Returns the bound arguments without the defaults at the end."""
+        while self._defaults.get(self._names[len(args) - 1], self) is args[-1]:
+            args = args[:-1]
+        return args
 
     def __repr__(self) -> str:
         return f"<composite {self.__name__}>"

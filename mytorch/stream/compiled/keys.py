@@ -10,6 +10,7 @@ from ...backends import dtypes
 from ...backends.device import RawArray, device, device_of, is_raw, thread
 from ...core.array import Array
 from ...core.grad_mode import _state
+from ...core.overriding import overrides, overriding
 from ...core.tensor import Tensor, raw_of
 from ...nn.functional.composite import use_fused
 from ..programs.tracing.capture import attributes_of, slots_of
@@ -109,10 +110,14 @@ class _Same:
 def modes() -> tuple:
     """Returns the modes of this thread that a program depends on."""
     autocast = None if _state.autocast is None else str(_state.autocast)
-    return _state.recording, autocast, use_fused.default, dtypes._default, thread.default_device
+    count = len(overrides.modes) if overriding else 0
+    return _state.recording, autocast, use_fused.default, dtypes._default, thread.default_device, count
 
 
-_MODES = "grad mode", "autocast", "use_fused", "the default dtype", "the default device"
+_MODES = (
+    "grad mode", "autocast", "use_fused", "the default dtype", "the default device",
+    "the number of modes with __torch_function__",
+)  # fmt: skip
 
 
 def difference(before: tuple | None, now: tuple) -> str:

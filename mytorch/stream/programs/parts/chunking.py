@@ -10,6 +10,7 @@ import numpy as np
 
 from ....backends.device import CPU, RawArray
 from ....core.op import as_raw
+from ....core.overriding import overriding
 from ....core.tensor import Tensor, from_raw, raw_of
 from ....utils.reading import is_count
 from ..program import Program, Value, check_inputs, mapped
@@ -98,6 +99,8 @@ class Chunked:
     def __call__(self, *tensors: Tensor | RawArray) -> Any:
         """Runs the program; arguments and results are those of `Program.__call__`. Inputs may be memory maps:
         of what is cut, a part is read at a time."""
+        if overriding and (answer := overriding.dispatch(self.__call__, tensors, {})) is not NotImplemented:
+            return answer
         raws = [np.asarray(raw_of(x)) for x in tensors]
         if self._whole is not None:
             return self._whole(*raws)

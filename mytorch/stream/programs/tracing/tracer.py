@@ -276,7 +276,7 @@ class Tracer(HostCalls, Kind):
         return made, saved
 
     def composite(self, composite: Composite, args: tuple) -> Any:
-        """Returns the results of a composite that stays one instruction, see `kernels`, or its reference's."""
+        """Returns the results of a composite that stays one instruction (see `kernels`), or its reference."""
         kept = call_kept(composite, args, self._keeps_composites)
         return composite.run_reference(*args) if kept is None else kept
 

@@ -1,0 +1,186 @@
+"""Subclasses of Tensor: `as_subclass`, results of the same class, and methods that `__torch_function__` gets.
+
+Functions ask for `__torch_function__` by themselves; properties and the methods that are no op don't, since
+they would cost each tensor something. A subclass gets its own, which do, when it is defined.
+"""
+
+from __future__ import annotations
+
+import copy
+import copyreg
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..core.op import op
+from ..core.overriding import DisableTorchFunction, DisableTorchFunctionSubclass
+from ..core.tensor import Tensor
+from .torch_function import asks, disabled, dispatch, note_class
+
+_OWN = {"node", "as_subclass"}
+_SPECIAL = """
+    __getitem__ __setitem__ __len__ __bool__ __int__ __float__ __index__ __invert__ __repr__ __format__
+    __deepcopy__
+""".split()  # noqa: SIM905
+_set = Tensor.__init__
+
+
+def torch_function(
+    cls: type[Tensor], func: Callable, types: Sequence[type], args: tuple = (), kwargs: dict | None = None
+) -> Any:
+    """Calls the function as for plain tensors, and returns tensors as ones of this class.
+
+    A class that overrides functions defines its own `__torch_function__`, which calls this one by `super()`.
+
+    Args:
+        func: what was called: a function, a method as `Tensor.sum`, or `Tensor.shape.__get__`.
+        types: the classes of the arguments that override it.
+        args, kwargs: its arguments.
+    """
+    if not all(issubclass(cls, kind) for kind in types):
+        return NotImplemented
+    with DisableTorchFunctionSubclass():
+        return converted(func(*args, **(kwargs or {})), cls)
+
+
+def converted(result: Any, cls: type[Tensor]) -> Any:
+    """Returns the tensors of a result as ones of a class, and anything else as it is."""
+    if cls is Tensor:
+        return result
+    if isinstance(result, Tensor):
+        return result if isinstance(result, cls) else as_subclass(result, cls)
+    if isinstance(result, (tuple, list)):
+        items = [converted(item, cls) for item in result]
+        return result._make(items) if hasattr(result, "_make") else type(result)(items)
+    return result
+
+
+@op(view=True)
+def alias(x):
+    """The same elements in the same memory."""
+    return x, lambda g: g
+
+
+def as_subclass(x: Tensor, cls: type[Tensor]) -> Tensor:
+    """Returns a tensor of a subclass that shares the memory and the history of this one.
+
+    `cls.__init__` isn't called.
+
+    >>> class Marked(mytorch.Tensor):
+    ...     pass
+    >>> type(mytorch.ones(2).as_subclass(Marked) + 1).__name__
+    'Marked'
+    """
+    if not (isinstance(cls, type) and issubclass(cls, Tensor)):
+        raise TypeError(f"as_subclass(): cls must be a subclass of Tensor, got {cls!r}")
+    with DisableTorchFunction():
+        return _retyped(alias(x), cls)
+
+
+def make_subclass(cls: type[Tensor], data: Tensor, require_grad: bool = False) -> Tensor:
+    """Returns a leaf of a class with the memory of `data`; for the `__new__` of a subclass."""
+    with DisableTorchFunction():
+        return _retyped(data.detach(), cls).requires_grad_(require_grad)
+
+
+def _retyped(x: Tensor, cls: type[Tensor]) -> Tensor:
+    """Returns a new tensor, which no other object holds, as one of a class."""
+    out = object.__new__(cls)
+    for name in ("_data", "_grad", "_version", "_view", "grad_slot", "_post_hooks"):
+        setattr(out, name, getattr(x, name))
+    out._watch(x._node)
+    return out
+
+
+def _new(cls: type[Tensor], *args: Any, **kwargs: Any) -> Tensor:
+    """`Tensor.__new__`, from the definition of a subclass with a `__new__` that calls it: as PyTorch's, it
+    makes the tensor."""
+    out = object.__new__(cls)
+    if cls.__new__ is not _new:
+        _set(out, *args, **kwargs)
+    return out
+
+
+@functools.wraps(_set)
+def _init(self: Tensor, *args: Any, **kwargs: Any) -> None:
+    """`Tensor.__init__`, from then on: called as `super().__init__()` it keeps what `__new__` has made."""
+    if args or kwargs or not hasattr(self, "_data"):
+        _set(self, *args, **kwargs)
+
+
+def _keep(self: Tensor, *args: Any, **kwargs: Any) -> None:
+    """In place of `__init__`, where a subclass has only a `__new__`."""
+
+
+def _attributes(x: Tensor) -> dict[str, Any]:
+    """Returns the attributes that a subclass adds."""
+    slots = [name for name in copyreg._slotnames(type(x)) if name not in Tensor.__slots__]
+    return {**getattr(x, "__dict__", {}), **{name: getattr(x, name) for name in slots if hasattr(x, name)}}
+
+
+def _copies_attributes(deepcopy: Callable) -> Callable:
+    @functools.wraps(deepcopy)
+    def __deepcopy__(self: Tensor, memo: dict) -> Tensor:
+        out = deepcopy(self, memo)
+        for name, value in _attributes(self).items():
+            setattr(out, name, copy.deepcopy(value, memo))
+        return out
+
+    return __deepcopy__
+
+
+def _reduce(self: Tensor) -> tuple:
+    return *Tensor.__reduce__(self), (None, _attributes(self))
+
+
+def prepare_subclass(cls: type[Tensor], **kwargs: Any) -> None:
+    """Notes a subclass when it is defined, and makes the methods forward that don't ask `overriding`.
+
+    Properties forward in a class with a `__torch_function__` of its own: the default one changes none.
+    """
+    super(Tensor, cls).__init_subclass__(**kwargs)
+    if "__new__" in vars(cls):
+        if cls.__init__ is Tensor.__init__:
+            cls.__init__ = _keep
+        Tensor.__new__, Tensor.__init__ = _new, _init
+    handler = cls.__torch_function__
+    if handler is disabled:
+        return
+    note_class()
+    copies = cls.__deepcopy__ is Tensor.__deepcopy__
+    is_default = getattr(handler, "__func__", None) is torch_function
+    for name, x in vars(Tensor).items():
+        if getattr(cls, name) is not x or (name.startswith("_") and name not in _SPECIAL) or name in _OWN:
+            continue
+        if isinstance(x, property):
+            if not is_default:
+                setattr(cls, name, _forwarding_property(x))
+        elif hasattr(x, "__code__") and not asks(x):
+            setattr(cls, name, _forwarding(x))
+    if copies:
+        cls.__deepcopy__ = _copies_attributes(cls.__deepcopy__)
+    if cls.__reduce__ is Tensor.__reduce__:
+        cls.__reduce__ = _reduce
+
+
+def _forwarding(function: Callable) -> Callable:
+    @functools.wraps(function)
+    def method(*args: Any, **kwargs: Any) -> Any:
+        answer = dispatch(function, args, kwargs)
+        return function(*args, **kwargs) if answer is NotImplemented else answer
+
+    return method
+
+
+def _forwarding_property(x: property) -> property:
+    """Returns a property whose getter is overridden as `Tensor.name.__get__`, its setter as `__set__`."""
+    get, set_ = x.__get__, x.__set__
+    return property(_forwarding_slot(get), None if x.fset is None else _forwarding_slot(set_), doc=x.__doc__)
+
+
+def _forwarding_slot(slot: Any) -> Callable:
+    def access(*args: Any) -> Any:
+        answer = dispatch(slot, args, {})
+        return slot(*args) if answer is NotImplemented else answer
+
+    return access
