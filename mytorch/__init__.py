@@ -80,14 +80,12 @@ from .random import (
     set_rng_state,
 )
 from .serialization import load, save
-from .utils import overrides as _overrides
 from .version import __version__
 
 _arrays.make_them_take_arrays(globals(), [*ops.__all__, *tensor_methods.__all__])
 globals().update({name: _out.accepts_out(globals()[name]) for name in _out.NAMES})
 
 globals().update(_cast.typed("cpu"))
-_aliases.alias(f"{__name__}.overrides", _overrides)
 
 _parallel = {"DistributedDataParallel": "distributed", "SyncBatchNorm": "distributed.sync_batch_norm"}
 _aliases.ABOVE.update({"mytorch.nn": _parallel, "mytorch.nn.parallel": _parallel})

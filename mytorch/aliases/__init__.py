@@ -54,6 +54,7 @@ FORWARDS = {  # the modules whose names it has; of a name in several of them, th
     "nn.modules.upsampling": "nn.layers.upsampling",
     "nn.parallel.data_parallel": "nn.parallel",
     "nn.parallel.distributed": "distributed.ddp",
+    "overrides": "utils.overrides",
     "utils.data.dataloader": "utils.data.loader utils.data.dataset utils.data.sampler utils.data.collate",
     "utils.data.distributed": "utils.data.sampler",
 }

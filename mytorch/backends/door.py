@@ -178,7 +178,7 @@ class _Plain(Kind):
 
 
 PLAIN = _Plain()
-forces: list[Kind] = []  # in any thread: while it is empty, nobody has to ask for this thread's
+forces: list[Kind] = []  # in any thread: while it is empty, no op asks which are in force here
 
 
 class _Thread(threading.local):

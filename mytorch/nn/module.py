@@ -7,7 +7,6 @@ Hooks are in `hooks`, casts and moves in `conversion`, saving and loading in `st
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -15,6 +14,7 @@ from ..backends import tune
 from ..core.grad_mode import _state
 from ..core.tensor import Tensor
 from .conversion import Convertible
+from .hints import hint
 from .hooks import Hooked
 from .parameter import Buffer, Parameter
 from .state import IncompatibleKeys, entries, load
@@ -442,7 +442,7 @@ def indented(text: str) -> str:
 
 
 def _wrong_type(value: object, what: str, name: str, expected: str) -> TypeError:
-    hint = _hint(value) if expected == "Module" else ""
+    hint = hint(value, Module) if expected == "Module" else ""
     return TypeError(
         f"cannot assign {type(value).__name__!r} as {what} {name!r} ({expected} or None expected)"
         f"{hint and ': '}{hint}"
@@ -452,38 +452,4 @@ def _wrong_type(value: object, what: str, name: str, expected: str) -> TypeError
 def check_module(value: object) -> None:
     """Raises TypeError if the value is no module."""
     if not isinstance(value, Module):
-        raise TypeError(_hint(value) or f"{type(value).__name__} is not a Module subclass")
-
-
-def _hint(value: object) -> str:
-    """Returns what to write instead of a class without its parentheses, or of a function; "" for the rest."""
-    if isinstance(value, type) and issubclass(value, Module):
-        return f"{value.__name__} is a class, not a module; the parentheses are missing: {_made_by(value)}"
-    if isinstance(value, type) or not callable(value):
-        return ""
-    name = getattr(value, "__name__", type(value).__name__)
-    layers = {cls.__name__.lower(): cls for cls in _subclasses(Module) if _is_layer(cls)}
-    short = name.replace("_", "")
-    found = layers.get(short) or layers.get(f"{short}loss")
-    instead = f"write {_made_by(found)}" if found else "call it in a module's forward()"
-    return f"{name} is a function, not a module; {instead}"
-
-
-def _subclasses(cls: type) -> Iterator[type]:
-    for subclass in cls.__subclasses__():
-        yield subclass
-        yield from _subclasses(subclass)
-
-
-def _is_layer(cls: type) -> bool:
-    return cls.__module__.startswith(f"{__package__}.layers.")
-
-
-def _made_by(cls: type[Module]) -> str:
-    """Returns the call that makes a module of this class: `nn.ReLU()`, or `nn.Linear(…)` if it takes more."""
-    required = [
-        p for p in inspect.signature(cls).parameters.values()
-        if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-    ]  # fmt: skip
-    own = cls.__module__.startswith("mytorch.nn.")
-    return f"{'nn.' * own}{cls.__name__}({'…' * bool(required)})"
+        raise TypeError(hint(value, Module) or f"{type(value).__name__} is not a Module subclass")
