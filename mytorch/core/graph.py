@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..backends.device import CPU, RawArray, device
+from ..backends.device import CPU, RawArray, device, device_of
 from .closure import Vjp, extent
 from .overriding import DisableTorchFunction
 
@@ -87,6 +87,11 @@ class Node:
         """Frees the saved activations; another backward pass through this node raises."""
         self.vjp = self.recompute = None
         self.saved = ()
+
+    def follow(self, raw: RawArray) -> None:
+        """Makes the gradient of a leaf like the array that its tensor holds now; does nothing elsewhere."""
+        if not self.parents:
+            self.shape, self.dtype, self.device = raw.shape, raw.dtype, device_of(raw)
 
     def __repr__(self) -> str:
         return f"<{self.name} {self.shape}>"

@@ -19,7 +19,6 @@ from ..backends.device import (
     RawArray,
     as_device,
     device,
-    device_of,
     is_raw,
     move,
     shown_device,
@@ -100,10 +99,8 @@ class Tensor:
 
     def _set_data(self, value: object) -> None:
         self._data = value.data if isinstance(value, (Array, Tensor)) else Array(value)
-        node = self._node
-        if node is not None and not node.parents:  # a leaf's gradient is like what it holds now
-            raw = self._data._array
-            node.shape, node.dtype, node.device = raw.shape, raw.dtype, device_of(raw)
+        if self._node is not None:
+            self._node.follow(self._data._array)
 
     data = property(attrgetter("_data"), _set_data, doc="The Array of the values; it may be set to a Tensor.")
     shape = property(lambda self: Size(self._data._array.shape), doc="The number of elements along each dim.")

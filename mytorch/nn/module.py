@@ -442,10 +442,10 @@ def indented(text: str) -> str:
 
 
 def _wrong_type(value: object, what: str, name: str, expected: str) -> TypeError:
-    hint = hint(value, Module) if expected == "Module" else ""
+    instead = hint(value, Module) if expected == "Module" else ""
     return TypeError(
         f"cannot assign {type(value).__name__!r} as {what} {name!r} ({expected} or None expected)"
-        f"{hint and ': '}{hint}"
+        f"{instead and ': '}{instead}"
     )
 
 
