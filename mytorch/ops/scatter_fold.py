@@ -111,4 +111,4 @@ def _fold_sorted(fold: np.ufunc, y: RawArray, places: tuple, src: RawArray) -> N
     flat = np.concatenate([y.reshape(-1), np.zeros(1, y.dtype, like=y)])  # the end takes what isn't the last
     last = np.concatenate([at[1:] != at[:-1], at[:1] >= 0])
     flat[np.where(last, at, y.size)] = fold(flat[at], total)
-    np.copyto(y, flat[:-1].reshape(y.shape))
+    y[...] = flat[:-1].reshape(y.shape)
