@@ -15,6 +15,7 @@ from mytorch.backends.meta.layout import layout, layout_of
 from mytorch.backends.meta.storage import memory
 from tests.backends.meta_calls import ARRAYS, CALLS, DTYPES
 from tests.each import each
+from tests.every import every
 
 
 def described(result, x):
@@ -265,7 +266,7 @@ def test_as_many_calls_as_there_is_room_for(monkeypatch):
         assert new(30)[n:].shape == (30 - n,)
         assert 0 < len(cache._known) <= 3
     index = [0] * 1000
-    assert new(30)[index].shape == (1000,) and all([len(key) < 300 for key in cache._known])
+    assert new(30)[index].shape == (1000,) and every(len(key) < 300 for key in cache._known)
 
 
 def test_equal_layouts_are_one():

@@ -311,7 +311,7 @@ WRONG = {  # "function, what": (arguments, keyword arguments, message)
     "huber_loss int": ([I3, I3], {}, "not implemented for dtype int64"),
     "huber_loss reduction": ([ONE, ONE], {"reduction": "max"}, "max is not a valid value"),
     "huber_loss weight": ([ONES, ONES], {"weight": ONE}, r"weight \(5,\) and input \(3, 5\)"),
-    "gaussian_nll_loss negative": ([ONE, ONE, -ONE], {}, "var has negative entries, down to -1"),
+    "gaussian_nll_loss negative": ([ONE, ONE, -ONE], {}, "var has negative entries, got -1"),
     "gaussian_nll_loss number": ([ONE, ONE, -0.5], {}, "var has negative entr"),
     "gaussian_nll_loss size": ([ONES, ONES, ONE], {}, r"incorrect size, \(5,\), for an input of \(3, 5\)"),
     "gaussian_nll_loss two": ([ONES, ONES, ONES[:1, :1]], {}, r"incorrect size, \(1, 1\)"),
