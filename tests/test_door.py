@@ -1,6 +1,7 @@
 """Kinds of arrays from outside of the package: one that counts calls, and one that holds an array a rank."""
 
 import ast
+import copy
 import re
 from pathlib import Path
 
@@ -162,7 +163,7 @@ def test_what_python_reads_must_be_one_value():
         x.item()
     same = mytorch.Tensor(HoldingArray([np.array([np.nan]), np.array([np.nan])], ranks))
     assert np.isnan(same.item())
-    with pytest.raises(TypeError, match="can't convert"):
+    with pytest.raises(TypeError, match="the parts of TwoRanks differ"):
         x.numpy()
 
 
@@ -173,6 +174,105 @@ def test_kinds_do_not_mix_by_themselves():
         x + mytorch.ones(2)
     with pytest.raises(TypeError, match="by itself"):
         np.zeros(2)[:] = raw_of(x)
+
+
+def test_no_array_of_another_kind_is_written_part_by_part():
+    ranks = TwoRanks()
+    held, plain = HoldingArray([np.ones(2), np.full(2, 2.0)], ranks), np.zeros(2)
+    writes = {
+        "+=": lambda: np.add(plain, held, out=plain), "copyto": lambda: np.copyto(plain, held),
+        "add.at": lambda: np.add.at(plain, [0], held[:1]), "meta": lambda: np.add(on_meta, 1, out=plain),
+    }  # fmt: skip
+    on_meta = raw_of(mytorch.ones(2, device="meta"))
+    for name, write in writes.items():
+        with pytest.raises(TypeError, match="can't be written"):
+            write()
+        assert not plain.any(), name
+    base = mytorch.zeros(4)
+    with ranks, pytest.raises((RuntimeError, ValueError), match="read-only"):
+        base[:2].add_(mytorch.Tensor(HoldingArray([np.ones(2, "f4"), np.ones(2, "f4")], ranks)))
+    assert not base.numpy().any()
+
+
+def test_parts_have_one_shape():
+    ranks = TwoRanks()
+    x = mytorch.Tensor(HoldingArray([np.array([1.0, 2]), np.array([1.0, -2])], ranks))
+    for make in (lambda: x[x > 0], lambda: HoldingArray([np.ones(2), np.ones(3)], ranks)):
+        with pytest.raises(RuntimeError, match=r"holds 2 of one shape and dtype"):
+            make()
+
+
+def test_data_of_another_dtype_or_kind_leaves_the_flat_gradient():
+    p = nn.Parameter(mytorch.ones(2))
+    optimizer = mytorch.optim.SGD([p], lr=0.1)
+    (p * 3).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    p.data = mytorch.tensor([1.0, 2.0], dtype=mytorch.float64) / 3
+    (p / 3).sum().backward()
+    assert p.grad.dtype == mytorch.float64 and p.grad.tolist() == [1 / 3, 1 / 3]
+    optimizer.zero_grad()
+    with Counting() as kind:
+        p.data = mytorch.ones(2)
+        (p * 3).sum().backward()
+    assert raw_of(p.grad).kind is kind
+
+
+USES = {
+    "random numbers": lambda: mytorch.randn(3) + mytorch.randint(0, 3, (3,)) + mytorch.tensor([1.0, 2, 3]),
+    "masks": lambda: mytorch.arange(4.0)[mytorch.tensor([True, False, True, False])],
+    "numpy": lambda: mytorch.tensor(mytorch.ones(3).numpy()) + mytorch.ones(3).cpu(),
+    "a diagonal": lambda: mytorch.ones(3, 3).diagonal().add_(1),
+    "complex": lambda: mytorch.complex(mytorch.ones(2), mytorch.ones(2)).abs(),
+    "attention": lambda: F.scaled_dot_product_attention(*[mytorch.ones(1, 2, 4, 3)] * 3, is_causal=True),
+    "dropout": lambda: F.dropout(mytorch.ones(3), 0.5) * 0,
+    "convolution": lambda: F.conv2d(mytorch.ones(1, 1, 4, 4), mytorch.ones(1, 1, 2, 2)),
+    "cross entropy": lambda: F.cross_entropy(mytorch.ones(3, 4), mytorch.tensor([0, 1, 2])),
+    "a copy": lambda: copy.deepcopy(nn.Linear(2, 2))(mytorch.ones(1, 2)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", USES)
+def test_what_programs_do_in_a_block(name):
+    mytorch.manual_seed(0)
+    with F.use_fused(False):
+        want = USES[name]().detach().numpy()
+    mytorch.manual_seed(0)
+    with Counting() as kind:
+        got = USES[name]().detach()
+    assert raw_of(got).kind is kind
+    np.testing.assert_allclose(raw_of(got).parts[0], want, 1e-6)
+    with F.use_fused(False):
+        USES[name]()  # nothing of the block is left
+
+
+def test_loading_the_state_of_an_optimizer_in_a_block():
+    layer = nn.Linear(2, 2)
+    optimizer = mytorch.optim.AdamW(layer.parameters())
+    layer(mytorch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    with Counting():
+        other = nn.Linear(2, 2)
+        theirs = mytorch.optim.AdamW(other.parameters())
+        theirs.load_state_dict(optimizer.state_dict())
+        other(mytorch.ones(1, 2)).sum().backward()
+        theirs.step()
+
+
+def test_a_kind_by_the_name_of_its_device():
+    for name in ("cpu", mytorch.device("cpu")):
+        with Counting(name) as kind:
+            mytorch.ones(2) + 1
+        assert kind.calls["add"] == 1
+
+
+def test_programs_hold_no_kinds_of_others():
+    with Counting():
+        survivor = mytorch.ones(3)
+    compiled = mytorch.compile(lambda x: (x * 2).tanh())
+    with pytest.warns(UserWarning, match="can't hold arrays of Counting"):
+        assert raw_of(compiled(survivor)).parts[0].tolist() == pytest.approx([np.tanh(2)] * 3)
+    assert compiled(mytorch.ones(3)).tolist() == pytest.approx([np.tanh(2)] * 3)
 
 
 def test_a_compiled_function_runs_eagerly_while_a_kind_is_in_force():

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.device import RawArray, device_of, on
+from ..backends.device import RawArray, device_of, in_kind_of, on
 from ..core import engine
 from ..core.grad_accumulator import GradAccumulator
 from ..core.graph import Node
@@ -218,8 +218,10 @@ def _root(x: Tensor, gradient: object) -> tuple[Node, RawArray]:
         raise RuntimeError(f"mismatch in shape: the gradient has shape {shape}, the tensor {raw.shape}")
     if gradient.dtype.kind == "c" and raw.dtype.kind != "c":
         raise RuntimeError(f"the gradient is {gradient.dtype}, the tensor {raw.dtype}, which is real")
+    gradient = in_kind_of(gradient, node.device)
     if device_of(gradient) is not node.device:
-        raise RuntimeError(f"the gradient is on {device_of(gradient)}, the tensor on {node.device}")
+        found = device_of(gradient).full_name
+        raise RuntimeError(f"the gradient is on {found}, the tensor on {node.device.full_name}")
     with on(node.device):
         # The caller's memory, of which a leaf gets a copy. A new object, as vjps that share work for a
         # gradient know it by its identity, and the caller may write into it before the next pass.

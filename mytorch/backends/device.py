@@ -138,6 +138,12 @@ class device(str):  # noqa: N801 - PyTorch's name
     def __reduce__(self):
         return device, (str(self),)
 
+    def __copy__(self) -> device:
+        return self
+
+    def __deepcopy__(self, memo: dict) -> device:
+        return self  # there is one of each kind
+
 
 def _parse(name: str | int | None, index: int | None) -> tuple[str, int | None]:
     if isinstance(name, int) and not isinstance(name, bool):
@@ -212,6 +218,14 @@ def as_device(name: DeviceLike) -> device:
             in_force().once("tensors of the device meta")
         return META
     return stand_in(CPU if found.type == "cpu" else _gpu(found))
+
+
+def known(name: DeviceLike) -> device:
+    """Returns the one device object of this name, whatever is in force; a device of another kind as it is."""
+    found = device("cpu" if name is None else name)
+    if found.kind is not _KINDS[found.type]:
+        return found
+    return {"cpu": CPU, "meta": META}.get(found.type) or _gpu(found)
 
 
 def _gpu(found: device) -> device:
@@ -310,6 +324,13 @@ def get_default_device() -> device:
     return in_force().place(default) if default is META and is_users(sys._getframe(1)) else default
 
 
+def default_device_of_data() -> device | None:
+    """Returns the device of a tensor of Python's numbers; None for the CPU."""
+    if thread.default_device is not None or not thread.kinds:
+        return thread.default_device
+    return found if (found := stand_in(CPU)).base is CPU else None
+
+
 def device_of_new(name: DeviceLike) -> device:
     """Returns the device called `name`; None means the default device."""
     return get_default_device() if name is None else as_device(name)
@@ -382,6 +403,12 @@ def is_meta(x: object) -> bool:
     return getattr(x, "device", None) is META
 
 
+def in_kind_of(raw: RawArray, target: device) -> RawArray:
+    """Returns an array as one of the target's kind, if both lie on one device; else as it is."""
+    source = device_of(raw)
+    return move(raw, target) if source is not target and source.base is target.base else raw
+
+
 def move(raw: RawArray, target: device) -> RawArray:
     """Returns the raw array on a device; not copied if it is on it already."""
     source = device_of(raw)
@@ -389,4 +416,8 @@ def move(raw: RawArray, target: device) -> RawArray:
         return raw
     if (moved := in_force().moved(raw, target)) is not None:
         return moved
-    return source.kind.give(raw) if target is CPU else target.kind.take(raw, target)
+    if target is CPU:
+        return source.kind.give(raw)
+    if source.base is not source and target.base is target:  # first out of the kind that holds it
+        return move(source.kind.only_part(raw), target)
+    return target.kind.take(raw, target)

@@ -23,9 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from . import blas
+from . import blas, functions
 from .address import Pointer, address_of
-from .device import CPU, RawArray, add_raw_type, array_module, device, device_of, is_raw, move, on
+from .device import CPU, RawArray, add_raw_type, array_module, device, device_of, is_raw, known, move, on
 from .door import Kind
 
 _METHODS = (
@@ -51,9 +51,12 @@ class HoldingArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     __slots__ = ("parts", "kind", "__weakref__")
     __hash__ = None
+    __array_priority__ = 50.0  # below an Array's
 
     def __init__(self, parts: Sequence[RawArray], kind: HoldingKind):
         self.parts, self.kind = tuple(parts), kind
+        if kind.count > 1 or len(self.parts) != 1:
+            kind.require_alike(self.parts)
 
     shape = property(lambda self: self.parts[0].shape)
     strides = property(lambda self: self.parts[0].strides)
@@ -77,19 +80,27 @@ class HoldingArray(np.lib.mixins.NDArrayOperatorsMixin):
     def real(self) -> HoldingArray:
         return self.kind.call(".real", lambda x: x.real, (self,), {})
 
+    @real.setter
+    def real(self, value: Any) -> None:
+        self.real[...] = value
+
     @property
     def imag(self) -> HoldingArray:
         return self.kind.call(".imag", lambda x: x.imag, (self,), {})
 
+    @imag.setter
+    def imag(self, value: Any) -> None:
+        self.imag[...] = value
+
     def __array_ufunc__(self, ufunc, method, *inputs, **kwargs):
-        if not all([isinstance(x, _OPERANDS) for x in inputs]):
+        if not all([isinstance(x, _OPERANDS) or is_raw(x) for x in inputs]):
             return NotImplemented  # a Tensor's or an Array's call
         name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
         return _outermost((inputs, kwargs)).call(name, getattr(ufunc, method), inputs, kwargs)
 
     def __array_function__(self, function, types, args, kwargs):
-        if not all([issubclass(kind, _OPERANDS) for kind in types]):
-            return NotImplemented
+        if any(map(_outranks, types)):
+            return NotImplemented  # a Tensor's or an Array's call
         if function in _FACTORIES:  # whose `like`, which is this array, NumPy has taken out
             kwargs = {**kwargs, "like": self}
         return _outermost((args, kwargs), self).call(function.__name__, function, args, kwargs)
@@ -156,6 +167,11 @@ for _name in _METHODS:
 add_raw_type(HoldingArray)
 
 
+def _outranks(kind: type) -> bool:
+    priority = getattr(kind, "__array_priority__", 0)  # of NumPy's own classes it is a descriptor
+    return isinstance(priority, (int, float)) and priority > HoldingArray.__array_priority__
+
+
 def _getitem(x: RawArray, index: Any) -> RawArray:
     return x[index]
 
@@ -177,9 +193,10 @@ class HoldingKind(Kind):
     count = 1
 
     def __init__(self, inner: device = CPU):
+        inner = known(inner)
         self.inner, self.name = inner, type(self).__name__
         self.kernels = f"arrays of {self.name}"
-        self.device = inner.of_kind(self)
+        self.device, self.has_values = inner.of_kind(self), inner.kind.has_values
         self.depth = 1 + getattr(inner.kind, "depth", 0)  # of the kinds that hold arrays
 
     def call(self, name: str, function: Callable, args: tuple, kwargs: dict) -> Any:
@@ -189,8 +206,27 @@ class HoldingKind(Kind):
         Args:
             name: of the function in NumPy, "add", "add.reduce"; of a method with a dot, ".astype".
         """
+        self._require_own(name, args, kwargs)
         results = [function(*self.part(args, i), **self.part(kwargs, i)) for i in range(self.count)]
         return self.hold(results, kwargs.get("out"))
+
+    def _require_own(self, name: str, args: tuple, kwargs: dict) -> None:
+        """Raises TypeError if an array of another kind would be written: all parts would go into it."""
+        out = kwargs.get("out")
+        written = [*out] if type(out) is tuple else [out]
+        written += args[:1] if functions.writes(name) else []
+        for x in written:
+            if x is not None and not (isinstance(x, HoldingArray) and x.kind is self):
+                kind = x.kind.name if isinstance(x, HoldingArray) else type(x).__name__
+                raise TypeError(f"{name}: an array of {self.name} can't be written to one of {kind}")
+
+    def require_alike(self, parts: Sequence[RawArray]) -> None:
+        """Raises RuntimeError unless there are `count` parts of one shape and dtype."""
+        found = [(*x.shape, str(x.dtype)) for x in parts]
+        if len(found) != self.count or len({*found}) > 1:
+            raise RuntimeError(
+                f"an array of {self.name} holds {self.count} of one shape and dtype, got those of {found}"
+            )
 
     def part(self, x: Any, i: int) -> Any:
         """Returns arguments with the i-th parts in place of arrays of this kind."""
@@ -240,9 +276,15 @@ class HoldingKind(Kind):
 
     def give(self, raw: HoldingArray) -> RawArray:
         parts = [move(part, CPU) for part in raw.parts]
-        if not all([np.array_equal(part, parts[0], equal_nan=part.dtype.kind in "fc") for part in parts]):
+        if not all([np.array_equal(part, parts[0], equal_nan=part.dtype.kind in "fcV") for part in parts]):
             raise TypeError(f"the parts of {type(self).__name__} differ: no one array says the same")
         return parts[0]
+
+    def only_part(self, raw: HoldingArray) -> RawArray:
+        """Returns the array that it holds; of several, which have to be equal, the first."""
+        if self.count > 1:
+            self.give(raw)
+        return raw.parts[0]
 
     def product(self, x: RawArray, y: RawArray) -> RawArray:
         return _outermost((x, y)).call("matmul", blas.product, (x, y), {})
@@ -255,7 +297,12 @@ class HoldingKind(Kind):
 
     def lift(self, raw: RawArray, owner: Any = None) -> RawArray:
         is_own = isinstance(raw, HoldingArray) and raw.kind is self
-        return raw if is_own or device_of(raw) is not self.inner else self.take(raw, self.device)
+        if is_own or device_of(raw) is not self.inner:
+            return raw
+        if self.count > 1 and isinstance(raw, np.ndarray):  # a write to a view would keep the first part
+            raw = raw.view()
+            raw.flags.writeable = False
+        return self.take(raw, self.device)
 
 
 class Functions:

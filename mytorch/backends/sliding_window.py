@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .device import RawArray, cupy, device_of
+from .device import RawArray, cupy, is_on_gpu
 
 
 def sliding_window_view(
@@ -19,7 +19,7 @@ def sliding_window_view(
     Raises:
         ValueError: a window is larger than the array.
     """
-    if device_of(x).type != "cuda":
+    if not is_on_gpu(x):
         how = {"writeable": True} if writeable else {}
         return np.lib.stride_tricks.sliding_window_view(x, window_shape, axis, **how)
     shape, axis = list(x.shape), range(x.ndim) if axis is None else axis

@@ -112,6 +112,9 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         Raises:
             TypeError: it is on a GPU; `.cpu()` copies it first.
         """
+        found = device_of(self._array)
+        if found.base is CPU and found is not CPU:
+            return move(self._array, CPU)
         if self.device is not CPU:
             in_force().once("the elements of an array, which NumPy asks for")
             raise TypeError(f"can't convert an Array on {self.device} to NumPy; use .cpu() to copy it first")

@@ -65,6 +65,11 @@ class GradSlot:
         self._last = weakref.ref(view)
         return view
 
+    def fits(self, data: RawArray) -> bool:
+        """Returns whether gradients of such data may lie here."""
+        alike = data.shape == self.raw.shape and data.dtype == self.raw.dtype
+        return alike and device_of(data) is device_of(self.raw)
+
     def holds(self, grad: Array | None) -> bool:
         """Returns whether this gradient is the one in the section."""
         return grad is not None and grad._array is self.raw

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..backends.device import RawArray, device_of, is_raw
+from ..backends.device import RawArray, device_of, in_kind_of, is_raw
 
 
 class RemovableHandle:
@@ -43,7 +43,8 @@ def require_same(changed: Any, grad: RawArray, hook: Callable) -> RawArray:
     if raw.shape != grad.shape:
         shapes = f"was {list(grad.shape)}, got {list(raw.shape)}"
         raise RuntimeError(f"hook '{name}' has changed the size of value ({shapes})")
+    raw = in_kind_of(raw, device_of(grad))
     if raw.dtype != grad.dtype or device_of(raw) is not device_of(grad):
-        types = ", got ".join([f"{x.dtype} on {device_of(x)}" for x in (grad, raw)])
+        types = ", got ".join([f"{x.dtype} on {device_of(x).full_name}" for x in (grad, raw)])
         raise RuntimeError(f"hook '{name}' has changed the type of value (was {types})")
     return raw

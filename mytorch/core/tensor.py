@@ -101,6 +101,8 @@ class Tensor:
         self._data = value.data if isinstance(value, (Array, Tensor)) else Array(value)
         if self._node is not None:
             self._node.follow(self._data._array)
+        if self.grad_slot is not None and not self.grad_slot.fits(self._data._array):
+            self.grad_slot = None  # else backward would round, stretch or move the gradient
 
     data = property(attrgetter("_data"), _set_data, doc="The Array of the values; it may be set to a Tensor.")
     shape = property(lambda self: Size(self._data._array.shape), doc="The number of elements along each dim.")

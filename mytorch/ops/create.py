@@ -9,7 +9,17 @@ from typing import Any
 import numpy as np
 
 from ..backends import dtypes
-from ..backends.device import CPU, DeviceLike, array_module, as_device, cupy, device_of_new, on, thread
+from ..backends.device import (
+    CPU,
+    DeviceLike,
+    array_module,
+    as_device,
+    cupy,
+    default_device_of_data,
+    device_of_new,
+    on,
+    thread,
+)
 from ..backends.dtypes import DTypeLike
 from ..core.array import Array
 from ..core.op import NUMBERS, stands_for_number
@@ -210,7 +220,8 @@ def tensor(
     source = data.data if isinstance(data, Tensor) else data
     if stands_for_number(data):
         source = data.as_array(dtypes.dtype_of_number(data) if dtype is None else dtypes.as_dtype(dtype))
-    made = Array(source, dtype, thread.default_device if device is None else device)
+    default = thread.default_device if isinstance(data, Tensor) else default_device_of_data()
+    made = Array(source, dtype, default if device is None else device)
     out = Tensor(made if isinstance(source, (list, tuple, *NUMBERS)) else made.copy())
     return out.requires_grad_() if requires_grad else out
 

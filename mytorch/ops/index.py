@@ -20,6 +20,7 @@ from ..backends.device import (
     RawArray,
     computes,
     device_of,
+    in_kind_of,
     is_raw,
     is_readable,
     move,
@@ -320,8 +321,10 @@ def _index_array(i: object, x: Tensor) -> Any:
     raw, target = raw_of(i), x.device
     if raw.dtype.kind not in "iub":
         raise IndexError(f"tensors used as indices must be of an integer dtype or bool, got {raw.dtype}")
+    raw = in_kind_of(raw, target)
     if device_of(raw) is not target and device_of(raw) is not CPU:
-        raise RuntimeError(f"the index is on {device_of(raw)}, the indexed tensor on {target}")
+        names = device_of(raw).full_name, target.full_name
+        raise RuntimeError("the index is on {}, the indexed tensor on {}".format(*names))
     if raw.dtype == np.uint8:
         warnings.warn("indexing with uint8 is taken as a mask, as in PyTorch; use bool instead", stacklevel=6)
         with on(device_of(raw)):

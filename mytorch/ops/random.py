@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..backends import dtypes
-from ..backends.device import DeviceLike, RawArray, device_of_new, on
+from ..backends.device import DeviceLike, RawArray, device_of_new, in_kind_of, on
 from ..backends.dtypes import DTypeLike
 from ..core.op import op
 from ..core.tensor import Tensor, from_raw, raw_of
@@ -111,7 +111,7 @@ def _new(
     target = device_of_new(device)
     rng = generator_on(target, generator).rng
     with on(target):
-        out = from_raw(draw(size, dtypes.as_dtype(dtype), rng))
+        out = from_raw(in_kind_of(draw(size, dtypes.as_dtype(dtype), rng), target))
     return out.requires_grad_() if requires_grad else out
 
 

@@ -326,8 +326,11 @@ def contiguous(input: Tensor, memory_format: Any = None) -> Tensor:
 
 def as_writable(view, x):
     """NumPy marks such views read-only; here `check_writable` knows which of them can't be written."""
-    if isinstance(view, np.ndarray):
-        view.flags.writeable = x.flags.writeable
+    for part, whole in zip(getattr(view, "parts", (view,)), getattr(x, "parts", (x,)), strict=True):
+        if isinstance(part, np.ndarray):
+            part.flags.writeable = whole.flags.writeable
+        elif hasattr(part, "parts"):  # of a kind that holds arrays
+            as_writable(part, whole)
     return view
 
 

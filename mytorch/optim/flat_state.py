@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..backends import tune
-from ..backends.device import CPU, META, RawArray, array_module, on
+from ..backends.device import CPU, META, RawArray, array_module, device_of, move, on
 from ..core.flat_buffer import FlatBuffer, aligned_zeros, grouped, ranges
 from ..core.tensor import Tensor, from_raw, raw_of
 from .update import CHUNK, CHUNK_CUDA, Chunk, why_no_kernel
@@ -87,7 +87,7 @@ class FlatState:
                 raise ValueError(f"the state of parameter {i} has {', '.join(found)}, but no '{name}'")
         for name, value in found.items():
             tensor = self._tensors[name][i]
-            raw = raw_of(value, tensor.device)
+            raw = move(raw_of(value), device_of(raw_of(tensor)))
             if raw.size != tensor.data.size or (name not in self.scalars and raw.shape != tensor.shape):
                 raise ValueError(
                     f"the state of parameter {i} doesn't fit: {name} has shape {raw.shape}, "

@@ -53,6 +53,8 @@ def call_ufunc(ufunc: np.ufunc, method: str, *inputs: object, **kwargs: Any) -> 
 
 def _check_out(outs: tuple[MetaArray, ...], shape: Shape) -> None:
     for x in outs:
+        if not isinstance(x, MetaArray):
+            raise TypeError(f"a meta array can't be written to one of {type(x).__name__}: it has no data")
         if np.broadcast_shapes(x.shape, shape) != x.shape:
             raise ValueError(
                 f"non-broadcastable output operand with shape {x.shape} doesn't match {shape}"

@@ -261,7 +261,7 @@ def _tiles(q, k, is_causal, window, tiled):
 
 def _hide(scores, start, window):
     """Sets to -inf the scores of query i for all keys but start + i - window + 1 to start + i."""
-    hidden = _triangle(scores.shape[-1], scores.dtype, device_of(scores))
+    hidden = _triangle(scores.shape[-1], scores.dtype, device_of(scores).base)
     future = scores[..., start:, :]
     future += hidden[: future.shape[-2]]
     if window is not None:

@@ -7,7 +7,7 @@ from collections.abc import Container, Sequence
 import numpy as np
 
 from ...backends import dtypes
-from ...backends.device import RawArray, device, device_of, is_raw, thread
+from ...backends.device import CPU, RawArray, device, device_of, is_raw, thread
 from ...core.array import Array
 from ...core.grad_mode import _state
 from ...core.overriding import overrides, overriding
@@ -81,7 +81,10 @@ def repeated(tensors: list[Tensor]) -> tuple[int, ...]:
 
 
 def _place(raw: RawArray) -> tuple:
-    return device_of(raw), raw.strides
+    if type(raw) is np.ndarray:
+        return CPU, raw.strides
+    found = device_of(raw)
+    return found, found.kind, raw.strides  # devices of several kinds may have one name
 
 
 ANY = "any"  # in place of the value of a number that is an input

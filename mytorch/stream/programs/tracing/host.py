@@ -74,6 +74,10 @@ class _Slot:
         raw = self._owner._data._array
         return np.empty(raw.shape, raw.dtype, like=raw)
 
+    def fits(self, data: RawArray) -> bool:
+        """Returns True: what is assigned to `.data` is refused at the end."""
+        return True
+
     def holds(self, grad: Array | None) -> bool:
         """Returns False: gradients are not neighbours in memory while a program is captured."""
         return False

@@ -385,6 +385,8 @@ def tracing(
         raise RuntimeError("a program is being captured already")
     if thread.kinds:
         raise RuntimeError(f"a program can't be captured while {thread.kinds[-1].name} is in force")
+    if device.base is not device:
+        raise NotImplementedError(f"a program can't hold arrays of {device.kind.name}")
     tracer = Tracer(device, answer, numbers)
     tracer.reads_rates, tracer.picks = reads_rates, picks
     thread.tracer, _state.stream = tracer, tracer.origins
