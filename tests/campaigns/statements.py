@@ -61,7 +61,7 @@ F.einsum("...i->...", {a})
 """)
 SMOOTH = split("""
 {a} + {b} | {a} - {b} | {a} * {b} | {a} + {s} | {s} - {a} | {a} * {s} | {a} / ({b} + 0) | {a} / {s}
-{s} / {a}
+{s} / ({a} + 0)
 {a}.exp() | {a}.sin() | {a}.tanh() | {a}.sigmoid() | {a}.sqrt() | {a}.log() | {a}.log1p() | {a}.erf()
 ({a} + 0).rsqrt() | {a}.mean() | {a}.mean({i}) | {a}.std({i}) | {a}.var({i}, unbiased=False)
 {a}.softmax({i})
@@ -70,7 +70,7 @@ SMOOTH = split("""
 {a}.atan2({b}) | {a}.lerp({b}, 0.3) | {a}.sum({i}) | {a}.prod({i}) | {a}.cos() | N.silu({a})
 N.gelu({a}.clamp(-9, 9)) | N.softplus({a}) | N.layer_norm({a}, {a}.shape[-1:]) | N.linear({a}, {b})
 N.mse_loss({a}, {b}) | N.elu({a}) | N.cross_entropy({a}, ints(0, 1, 1)) | N.normalize({a}, dim={i}, eps=0.01)
-F.where({m}, {a}, {b}) | {a}.to({t}) | {a}.square() | {a}.reciprocal() | F.addcdiv({a}, {b}, {c})
+F.where({m}, {a}, {b}) | {a}.to({t}) | {a}.square() | ({a} + 0).reciprocal() | F.addcdiv({a}, {b}, {c} + 0)
 F.addmm({a}, {b}, {c}) | F.einsum("ij,kj->ik", {a}.float(), {b}.float()) | {a}.expm1() | {a}.hypot({b})
 {a}.xlogy({b}) | N.scaled_dot_product_attention({a}, {b}, {c}) | N.smooth_l1_loss({a}, {b})
 N.kl_div({a}, {b}, reduction="sum") | F.cat(({a}, {b}), {i}) | {a}.logaddexp({b})
