@@ -17,17 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from .backends.device import (
-    CPU,
-    META,
-    DeviceLike,
-    as_device,
-    cupy,
-    is_users,
-    meta,
-    on,
-)
+from .backends.device import CPU, META, DeviceLike, as_device, is_users, on
 from .backends.door import in_force
+from .backends.kinds import cupy, meta
 from .core.tensor import Tensor, from_raw
 
 DEFAULT_SEED = 67280421310721  # PyTorch's

@@ -34,7 +34,7 @@ LAYERS = [
 ]  # fmt: skip
 # The circles that are left: files of a folder, and of a folder that they import.
 CIRCLES = [
-    ("backends/device", "backends/meta"),  # which is loaded when the first of its arrays is made
+    ("backends/kinds", "backends/meta"),  # which is loaded when the first of its arrays is made
     ("stream/programs", "stream/programs"),
 ]  # fmt: skip
 

@@ -22,7 +22,7 @@ def about(library) -> dict:
             raise RuntimeError(f"PyTorch {library.__version__} finds no GPU")
         cudnn = library.backends.cudnn.version()
         return {"pytorch": library.__version__, "cuda": library.version.cuda, "cudnn": cudnn}
-    from mytorch.backends.device import cupy
+    from mytorch.backends.kinds import cupy
     from mytorch.nn.fused_ops import triton
 
     properties = library.cuda.get_device_properties(0)

@@ -6,7 +6,8 @@ import functools
 import math
 from typing import Any
 
-from ..backends.device import CPU, cupy, move, on
+from ..backends.device import CPU, move, on
+from ..backends.kinds import cupy
 from ..core.tensor import Tensor, raw_of
 from ..nn import Module
 

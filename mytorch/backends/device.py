@@ -2,78 +2,21 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from types import FrameType, ModuleType
+from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from .door import NO_CONTEXT, Kind, RawArray, in_force, stand_in, thread
+from .kinds import GPU, KINDS, cupy
 
 if TYPE_CHECKING:
-    from .gpu_errors import Note
+    pass
 
 DeviceLike: TypeAlias = str | int | None  # what `as_device` reads; None for the CPU
-
-
-class _NumPy(Kind):
-    """NumPy's arrays."""
-
-    kernels = "cpu"
-
-    def functions(self) -> Any:
-        return np
-
-    def give(self, raw: RawArray) -> RawArray:
-        return raw
-
-
-class _CuPy(Kind):
-    """CuPy's arrays; `cublas` sets how they are multiplied."""
-
-    kernels = "cuda"
-
-    def functions(self) -> Any:
-        return cupy()
-
-    def on(self, target: device) -> AbstractContextManager:
-        return cupy().cuda.Device(target.index)
-
-    def take(self, raw: RawArray, target: device) -> RawArray:
-        if isinstance(raw, np.ndarray):  # a graph would copy again from memory that was freed
-            refuse_capture(f"a copy from the CPU to {target}")
-        with on(target):
-            return cupy().asarray(raw)
-
-    def give(self, raw: RawArray) -> RawArray:
-        copy = cupy().asnumpy(raw)
-        waited()
-        return copy
-
-
-class _Meta(Kind):
-    """Arrays that have a shape, but no elements."""
-
-    kernels, has_values = "meta", False
-
-    def functions(self) -> Any:
-        return meta().module
-
-    def take(self, raw: RawArray, target: device) -> RawArray:
-        return meta().like(raw)
-
-    def give(self, raw: RawArray) -> RawArray:
-        raise NotImplementedError("Cannot copy out of meta tensor; no data!")
-
-    def add_product(self, x: RawArray, y: RawArray, out: RawArray, beta: float) -> None:
-        pass  # there are no elements: an array for the product would count as memory
-
-
-NUMPY, GPU, NOTHING = _NumPy(), _CuPy(), _Meta()  # a GPU's products are those of `cublas`
-_KINDS = {"cpu": NUMPY, "cuda": GPU, "meta": NOTHING}
 
 
 class device(str):  # noqa: N801 - PyTorch's name
@@ -96,7 +39,7 @@ class device(str):  # noqa: N801 - PyTorch's name
         kind, number = _parse(name, index)
         text = kind if number is None or kind != "cuda" else f"{kind}:{number}"
         self = super().__new__(cls, text)
-        self.type, self.index, self.kind = kind, number, _KINDS[kind]
+        self.type, self.index, self.kind = kind, number, KINDS[kind]
         return self
 
     def of_kind(self, kind: Kind) -> device:
@@ -168,24 +111,6 @@ META = device("meta")  # of arrays that hold nothing
 _CUDA: dict[int, device] = {}
 
 
-def cupy() -> Any:
-    """Returns the CuPy module.
-
-    Raises:
-        RuntimeError: it is not installed; the message says how to install it.
-    """
-    module = sys.modules.get("cupy")
-    if module is None:
-        try:
-            module = importlib.import_module("cupy")
-        except ImportError as error:
-            raise RuntimeError(
-                "a cuda device needs CuPy, which can't be imported "
-                f"({error}): pip install 'mytorch[cuda12]' or 'mytorch[cuda13]'"
-            ) from error
-    return module
-
-
 def device_count() -> int:
     """Returns the number of GPUs; 0 without CuPy or without a driver."""
     try:
@@ -211,7 +136,7 @@ def as_device(name: DeviceLike) -> device:
     if name is None:
         return CPU
     found = device(name)
-    if found.kind is not _KINDS[found.type]:
+    if found.kind is not KINDS[found.type]:
         return found  # of a kind that holds others
     if found.type == "meta":
         if found is not META:
@@ -223,7 +148,7 @@ def as_device(name: DeviceLike) -> device:
 def known(name: DeviceLike) -> device:
     """Returns the one device object of this name, whatever is in force; a device of another kind as it is."""
     found = device("cpu" if name is None else name)
-    if found.kind is not _KINDS[found.type]:
+    if found.kind is not KINDS[found.type]:
         return found
     return {"cpu": CPU, "meta": META}.get(found.type) or _gpu(found)
 
@@ -277,20 +202,6 @@ def array_module(target: device) -> Any:
     return np if target is CPU else target.kind.functions()
 
 
-def meta() -> ModuleType:
-    """Returns the package of meta arrays."""
-    return importlib.import_module(f"{__package__}.meta")
-
-
-error_note: Note | None = None  # where GPUs note errors, once `gpu_errors` has made it
-
-
-def waited() -> None:
-    """Raises the error, if any, that a GPU has noted; for those who have just waited for it."""
-    if error_note is not None and error_note.numbers[0]:
-        error_note.raise_noted()
-
-
 def on(target: device) -> AbstractContextManager:
     """Returns a context in which new arrays and kernels use this device; it does something for a GPU."""
     return NO_CONTEXT if target is CPU else target.kind.on(target)
@@ -334,12 +245,6 @@ def default_device_of_data() -> device | None:
 def device_of_new(name: DeviceLike) -> device:
     """Returns the device called `name`; None means the default device."""
     return get_default_device() if name is None else as_device(name)
-
-
-def refuse_capture(what: str) -> None:
-    """Raises a RuntimeError if this thread captures a CUDA graph, which would not repeat `what`."""
-    if thread.is_capturing:
-        raise RuntimeError(f"{what} can't be captured in a CUDA graph")
 
 
 def copied(raw: RawArray) -> RawArray:

@@ -1,7 +1,7 @@
 """Errors that a GPU finds, as an index that is out of bounds.
 
 Looking for them from the CPU would have to wait. So a kernel notes the first one in page-locked memory of the
-CPU, which a GPU can write to, and `device.waited` raises it: whatever waits for a GPU calls that, and only
+CPU, which a GPU can write to, and `kinds.waited` raises it: whatever waits for a GPU calls that, and only
 reads a number. The kernel may be part of a CUDA graph.
 """
 
@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from . import device as devices
-from .device import RawArray, cupy, device_of, on
+from . import kinds
+from .device import RawArray, device_of, on
+from .kinds import cupy
 
 _NOTE = """
 if (((long long)x < low || (long long)x >= high) && !(has_ignored && (long long)x == ignored)) {
@@ -61,9 +62,9 @@ class Note:
 def _note() -> Note:
     """Returns the note, which the first check of an index makes."""
     with _lock:
-        if devices.error_note is None:
-            devices.error_note = Note()
-        return devices.error_note
+        if kinds.error_note is None:
+            kinds.error_note = Note()
+        return kinds.error_note
 
 
 def _number_of(error: tuple[type[Exception], str]) -> int:
@@ -79,7 +80,7 @@ def check_range(
         raise error(text.replace("{bad}", "of any value"))
     if x.size:
         number = _errors.get((error, text)) or _number_of((error, text))
-        target, note = device_of(x), devices.error_note or _note()
+        target, note = device_of(x), kinds.error_note or _note()
         with on(target):
             word = note.on_gpu(target.index)
             note.kernel(x, low, high, ignored is not None, ignored or 0, number, word)

@@ -13,7 +13,8 @@ import weakref
 from collections.abc import Iterator
 
 from . import cublas
-from .device import cupy, refuse_capture, thread
+from .device import thread
+from .kinds import cupy, refuse_capture
 
 MODES = {
     "global": "streamCaptureModeGlobal",

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .device import RawArray, cupy, is_on_gpu
+from .device import RawArray, is_on_gpu
+from .kinds import cupy
 
 
 def sliding_window_view(

@@ -32,10 +32,10 @@ from ..backends.device import (
     move,
     on,
     shown_device,
-    waited,
 )
 from ..backends.door import in_force
 from ..backends.dtypes import DTypeLike
+from ..backends.kinds import waited
 from .printing import array_text
 from .upcast import rounds_once
 

@@ -345,10 +345,8 @@ class Tensor:
 
     def __index__(self) -> int:
         if self.dtype.kind not in "iub" or self._data._array.size != 1:
-            raise TypeError(
-                "only an integer tensor of one element can be an index, "
-                f"got {self.dtype} of shape {self.data.shape}"
-            )
+            got = f"got {self.dtype} of shape {self.data.shape}"
+            raise TypeError(f"only an integer tensor of one element can be an index, {got}")
         return int(self.data.item())
 
     def __format__(self, spec: str) -> str:

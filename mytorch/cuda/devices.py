@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..backends import device as devices
-from ..backends.device import CPU, as_device, cupy, is_available, on, waited
+from ..backends.device import CPU, as_device, is_available, on
+from ..backends.kinds import cupy, waited
 
 if TYPE_CHECKING:
     from ..core.tensor import Tensor

@@ -21,7 +21,8 @@ from typing import Any
 
 from ..autograd import no_grad
 from ..backends import graphs
-from ..backends.device import cupy, refuse_capture, thread
+from ..backends.device import thread
+from ..backends.kinds import cupy, refuse_capture
 from ..core.tensor import Tensor
 from ..random import default_generator
 from .devices import current_device, on_gpu, synchronize

@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 from ..backends import device as devices
 from ..backends import graphs
-from ..backends.device import cupy, is_available
+from ..backends.device import is_available
+from ..backends.kinds import cupy
 from .devices import index_of, on_gpu
 
 _HOOK = "mytorch.cuda.memory"

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..backends import device as devices
-from ..backends.device import cupy, waited
+from ..backends.kinds import cupy, waited
 from .devices import index_of, on_gpu, set_device
 
 

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..backends.device import cupy
+from ..backends.kinds import cupy
 from .backends import Request
 from .environment import Timeout
 from .operands import (

@@ -14,13 +14,13 @@ from ..backends.device import (
     DeviceLike,
     array_module,
     as_device,
-    cupy,
     default_device_of_data,
     device_of_new,
     on,
     thread,
 )
 from ..backends.dtypes import DTypeLike
+from ..backends.kinds import cupy
 from ..core.array import Array
 from ..core.op import NUMBERS, stands_for_number
 from ..core.tensor import Tensor, from_raw

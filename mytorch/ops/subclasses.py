@@ -97,8 +97,14 @@ def _new(cls: type[Tensor], *args: Any, **kwargs: Any) -> Tensor:
     makes the tensor."""
     out = object.__new__(cls)
     if cls.__new__ is not _new:
-        _set(out, *args, **kwargs)
+        _first_init(cls)(out, *args, **kwargs)
     return out
+
+
+def _first_init(cls: type[Tensor]) -> Callable:
+    """Returns the `__init__` of the first of its bases that is ours: Tensor's, or a Parameter's."""
+    ours = [base for base in cls.__mro__ if base.__module__.partition(".")[0] == "mytorch"]
+    return next(vars(base)["__init__"] for base in ours if "__init__" in vars(base))
 
 
 @functools.wraps(_set)
@@ -140,7 +146,7 @@ def prepare_subclass(cls: type[Tensor], **kwargs: Any) -> None:
     """
     super(Tensor, cls).__init_subclass__(**kwargs)
     if "__new__" in vars(cls):
-        if cls.__init__ is Tensor.__init__:
+        if cls.__init__ is _first_init(cls):
             cls.__init__ = _keep
         Tensor.__new__, Tensor.__init__ = _new, _init
     handler = cls.__torch_function__

@@ -134,7 +134,10 @@ def refused(function: Callable, args: tuple, kwargs: dict, error: Exception) -> 
     """
     if overriding or not overloaded(_flat(args, kwargs)) or _is_called_by_another():
         raise error
-    return dispatch(function, args, kwargs)
+    answer = dispatch(function, args, kwargs)
+    if answer is NotImplemented:
+        raise error
+    return answer
 
 
 def _is_called_by_another() -> bool:

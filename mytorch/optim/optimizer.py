@@ -10,9 +10,10 @@ from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
-from ..backends.device import CPU, RawArray, on, refuse_capture
+from ..backends.device import CPU, RawArray, on
 from ..backends.door import in_force
 from ..backends.float_errors import IGNORE, errors
+from ..backends.kinds import refuse_capture
 from ..core.array import Array
 from ..core.flat_buffer import FlatBuffer
 from ..core.grad_mode import _state, enable_grad

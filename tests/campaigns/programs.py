@@ -37,7 +37,10 @@ TORCH_STRICTER = (
 STRICTER_THAN_GPUS = r"out of (bounds|range|DATA)|ZeroDivisionError|source < number of ones"
 # Where mytorch alone refuses: PyTorch at most warns of a write to elements that share memory, has other
 # strides (its scans make contiguous tensors), and often looks at no dim, index or dtype of an empty tensor.
-MYTORCH_STRICTER = r"refers to a single memory location|view size .* is not compatible"
+MYTORCH_STRICTER = (
+    r"refers to a single memory location|view size .* is not compatible"
+    r"|einsum\(\): not implemented for bool"  # PyTorch multiplies those of one element, or of a size of 1
+)
 STRICTER_FOR_EMPTY = r"[Oo]ut of (bounds|range)|not implemented for|shapes do not match|one dtype"
 SHAPES = [(3, 4), (3, 4), (3, 4), (4,), (3, 1), (1, 4), (2, 3, 4), (2, 2), (), (0, 4), (3, 3)]
 DTYPES = ["float32"] * 4 + ["float64", "float64", "float16", "bfloat16", "int64", "int32", "uint8", "bool"]

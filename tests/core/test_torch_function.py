@@ -8,6 +8,7 @@ import io
 import pickle
 import subprocess
 import sys
+import textwrap
 import threading
 
 import numpy as np
@@ -683,3 +684,37 @@ def test_a_saved_subclass_keeps_its_values():
     mytorch.save({"x": mytorch.ones(2).as_subclass(Marked)}, file)
     file.seek(0)
     assert mytorch.load(file)["x"].tolist() == [1, 1]
+
+
+def test_what_refuses_a_wrapper_says_so_the_first_time_too():
+    program = """
+        import mytorch
+        class Wrapper:
+            @classmethod
+            def __torch_function__(cls, function, types, args=(), kwargs=None):
+                return "it"
+        for _ in range(2):
+            try:
+                print(mytorch.tensor(Wrapper()))
+            except TypeError as error:
+                print("refused")
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True)
+    assert done.stdout.split() == ["refused", "refused"], done.stderr
+
+
+def test_parameters_are_subclassed_by_new():
+    class Quantized(mytorch.nn.Parameter):
+        def __new__(cls, data, requires_grad=True):
+            return super().__new__(cls, data, requires_grad)
+
+    class Made(mytorch.nn.Parameter):
+        def __new__(cls, data, requires_grad=True, extra=1):
+            self = mytorch.Tensor._make_subclass(cls, data, requires_grad)
+            self.extra = extra
+            return self
+
+    for p in (Quantized(mytorch.ones(2)), Made(mytorch.ones(2), extra=5)):
+        (p * 2).sum().backward()
+        assert p.tolist() == [1, 1] and p.grad.tolist() == [2, 2] and isinstance(p, mytorch.nn.Parameter)
+    assert p.extra == 5

@@ -8,6 +8,7 @@ import pytest
 import mytorch
 from mytorch import capture
 from mytorch.core.tensor import raw_of
+from mytorch.nn import functional as F
 from mytorch.stream.programs.instruction import Instruction, Value
 from mytorch.stream.programs.nested import leaves
 from mytorch.stream.programs.passes.views import fold_views
@@ -83,3 +84,23 @@ def test_views_of_the_same_layout_are_left_out(name):
     steps = [Instruction(name, (x,), {}, (y,)), Instruction("exp", (y,), {}, (z,))]
     left = fold_views(Program((x,), {}, {}, steps, (z,)))
     assert [(i.name, i.args) for i in left.instructions] == [("exp", (x,))]
+
+
+def test_gradients_of_slices_of_a_transposed_leaf():
+    def loss(y):
+        return ((y * 2 - (y[0] + y[-1])) ** 2).sum()
+
+    grads = []
+    for function in (loss, mytorch.compile(loss)):
+        y = mytorch.arange(8.0).reshape(2, 2, 2).transpose(1, 2).requires_grad_()
+        function(y).backward()
+        grads.append(y.grad.tolist())
+    assert grads[0] == grads[1] == [[[-16, -16], [-16, -16]], [[16, 16], [16, 16]]]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_a_kernel_of_each_element_keeps_the_order_of_its_input(dtype):
+    x = mytorch.randn(16, 64, 32).to(dtype).permute(0, 2, 1)
+    for function in (F.gelu, lambda x: F.gelu(x, "tanh"), lambda x: F.softmax(x, -1)):
+        want = function(x)
+        assert mytorch.compile(function)(x).stride() == want.stride()

@@ -16,7 +16,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ...backends.device import RawArray, cupy
+from ...backends.device import RawArray
+from ...backends.kinds import cupy
 from ...cuda.devices import on_gpu
 from ...cuda.streams import Event, Stream, current_stream
 from ..errors import DistError

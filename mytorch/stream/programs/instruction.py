@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ...backends.meta.layout import layout
 from ...core.tensor import Tensor
-from .nested import leaves, text
+from .nested import leaves, mapped, text
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +102,12 @@ class Instruction:
     def inputs(self) -> list[Value]:
         """Returns the values among the arguments, in order."""
         return [x for x in leaves((self.args, self.kwargs)) if isinstance(x, Value)]
+
+    def renamed(self, current: Callable) -> Instruction:
+        """Returns the instruction with `current(x)` in place of each value that it takes, or writes."""
+        args, kwargs = mapped(current, self.args), mapped(current, self.kwargs)
+        written = tuple([current(x).storage for x in self.written])
+        return replace(self, args=args, kwargs=kwargs, written=written)
 
     def __str__(self) -> str:
         if self.name == "loop":

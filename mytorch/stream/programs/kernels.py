@@ -117,7 +117,8 @@ def _in_order(y: MetaArray, name: str) -> MetaArray:
     if name == "scaled_dot_product_attention" and y.ndim > 2:
         *outer, heads, n, features = y.shape
         return np.empty((*outer, n, heads, features), y.dtype, like=y).swapaxes(-3, -2)
-    return y if y.flags.c_contiguous else np.empty(y.shape, y.dtype, like=y)
+    is_in_place = name == "gelu" or y.flags.c_contiguous  # GELU's results lie in memory as its input does
+    return y if is_in_place else np.empty(y.shape, y.dtype, like=y)
 
 
 def gradients(vjp: Callable | tuple, g: Any, wanted: Container[int] | None = None) -> list:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ... import cuda
-from ...backends.device import CPU, as_device, cupy, device, is_available
+from ...backends.device import CPU, as_device, device, is_available
+from ...backends.kinds import cupy
 from ...core.array import Array, wrap
 from ...core.tensor import Tensor, from_raw, raw_of
 from .collate import rebuilt

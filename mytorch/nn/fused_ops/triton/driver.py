@@ -13,7 +13,7 @@ from triton import knobs
 from triton.backends.nvidia.driver import CudaDriver, CudaLauncher, CudaUtils
 from triton.runtime import driver as active
 
-from ....backends.device import cupy
+from ....backends.kinds import cupy
 from .chips import Chip
 from .pointer import Pointer
 

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from triton.runtime.jit import JITFunction, mangle_type
 
-from ....backends.device import RawArray, cupy, is_raw
+from ....backends.device import RawArray, is_raw
+from ....backends.kinds import cupy
 from ...functional.composite import Unsupported
 from .chips import Chip
 from .pointer import Pointer

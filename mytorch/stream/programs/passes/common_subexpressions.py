@@ -27,7 +27,7 @@ def merge_common_subexpressions(program: Program) -> Program:
         return same.get(x, x) if isinstance(x, Value) else x
 
     for i in program.instructions:
-        i = replace(i, args=mapped(current, i.args), kwargs=mapped(current, i.kwargs))
+        i = i.renamed(current)
         writes.update({value: writes.get(value, 0) + 1 for value in i.written})
         made = {value.storage for value in i.outputs}
         if i.written or i.is_host or made & returned or {y for y in i.outputs if y.of is None} & changed:

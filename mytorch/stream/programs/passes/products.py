@@ -26,7 +26,7 @@ def transpose_products(program: Program) -> Program:
     for i in program.instructions:
         if i.name == ".T" and i.outputs[0] in same:
             continue
-        i = replace(i, args=mapped(current, i.args), kwargs=mapped(current, i.kwargs))
+        i = i.renamed(current)
         user = _only_transpose(i, uses, results)
         if user is None:
             kept.append(i)

@@ -54,8 +54,7 @@ class _Simplified:
 
     def _emit(self, i: Instruction, **changes: object) -> None:
         i = replace(i, **changes)
-        args, kwargs = mapped(self._current, i.args), mapped(self._current, i.kwargs)
-        self._instructions.append(replace(i, args=args, kwargs=kwargs))
+        self._instructions.append(i.renamed(self._current))
 
     def _padded(self) -> Iterator[tuple[Value, Instruction | None]]:
         """Yields each array of zeros in which at most one part is set, before it is read, and the part."""

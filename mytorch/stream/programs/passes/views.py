@@ -22,7 +22,7 @@ def fold_views(program: Program) -> Program:
         return same.get(x, x) if isinstance(x, Value) else x
 
     for i in program.instructions:
-        i = replace(i, args=mapped(current, i.args), kwargs=mapped(current, i.kwargs))
+        i = i.renamed(current)
         x, y = (i.args or (None,))[0], (i.outputs or (None,))[0]
         row = row_of(i.name)
         is_view = row is not None and row.kind == VIEW and isinstance(x, Value) and len(i.outputs) == 1

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ....backends.device import RawArray, cupy
+from ....backends.device import RawArray
+from ....backends.kinds import cupy
 from ....core.grad_accumulator import LazyGrad
 
 
