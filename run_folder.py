@@ -27,6 +27,8 @@ from mytorch.utils import atomic_write
 from mytorch.utils.reading import read_json_lines
 from mytorch.utils.writing import finite_json_text
 
+LARGEST = 1e100  # that a picture shows: matplotlib computes distances between values
+
 
 class Run:
     """The progress of a run; saved with each checkpoint."""
@@ -198,6 +200,8 @@ def _values(metrics: str | Path, lines: list[dict], key: str) -> dict[int, float
     for m in found:
         if not isinstance(m[key], Real) or not isinstance(m.get("iteration"), Real):
             raise ValueError(f"{metrics} is damaged: expected numbers as iteration and {key}, got {m}")
+        if any([LARGEST < abs(m[name]) < math.inf for name in ("iteration", key)]):
+            raise ValueError(f"{metrics} is damaged: no picture can show {m}")
     return {m["iteration"]: m[key] for m in found}
 
 

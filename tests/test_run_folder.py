@@ -89,7 +89,8 @@ def test_errors(tmp_path, monkeypatch):
         draw_loss_curve(write(tmp_path, [{"iteration": 1, "lr": 1.0}]), tmp_path / "x.png")
     path = tmp_path / "metrics.jsonl"
     for line in ("{", "[]", '{"iteration": 1, "iteration": 2, "loss": 1}', '{"iteration": "a", "loss": 1}',
-                 '{"loss": 1}', '{"iteration": 2, "val_loss": [1]}', "[" * 100_000):  # fmt: skip
+                 '{"loss": 1}', '{"iteration": 2, "val_loss": [1]}', '{"iteration": 2, "loss": 1e308}',
+                 "[" * 100_000):  # fmt: skip
         path.write_text('{"iteration": 1, "loss": NaN}\n' + line + "\n")
         with pytest.raises(ValueError, match="metrics.jsonl.* is damaged: "):
             draw_loss_curve(path, tmp_path / "x.png")
