@@ -228,6 +228,7 @@ USES = {
     "dropout": lambda: F.dropout(mytorch.ones(3), 0.5) * 0,
     "convolution": lambda: F.conv2d(mytorch.ones(1, 1, 4, 4), mytorch.ones(1, 1, 2, 2)),
     "cross entropy": lambda: F.cross_entropy(mytorch.ones(3, 4), mytorch.tensor([0, 1, 2])),
+    "rotary": lambda: nn.RotaryEmbedding(4)(mytorch.ones(1, 2, 3, 4)),
     "a copy": lambda: copy.deepcopy(nn.Linear(2, 2))(mytorch.ones(1, 2)),
 }  # fmt: skip
 
@@ -294,6 +295,8 @@ def test_kinds_are_left_in_order():
             outer.__exit__()
         inner.__exit__()
         assert in_force() is outer
+        with pytest.raises(RuntimeError, match="isn't in force in this thread"):
+            inner.__exit__()
     assert type(in_force()).__mro__[1] is Kind
 
 

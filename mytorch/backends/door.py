@@ -87,10 +87,11 @@ class Kind:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        *others, last = thread.kinds
-        if last is not self:
+        if self not in thread.kinds:
+            raise RuntimeError(f"{self!r} isn't in force in this thread")
+        if (last := thread.kinds[-1]) is not self:
             raise RuntimeError(f"{last!r} is in force within {self!r}, and has to be left first")
-        thread.kinds = tuple(others)
+        thread.kinds = thread.kinds[:-1]
         forces.remove(self)
         self.left()
 

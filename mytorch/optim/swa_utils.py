@@ -136,7 +136,7 @@ def _by_kind(mine: list[Tensor], theirs: list[Tensor]) -> list[tuple[list[Tensor
     """Returns both lists, divided by device and dtype."""
     kinds: dict[tuple[str, np.dtype], tuple[list[Tensor], list[Tensor]]] = {}
     for own, t in zip(mine, theirs, strict=True):
-        some, others = kinds.setdefault((own.device, own.dtype), ([], []))
+        some, others = kinds.setdefault((own.device.full_name, own.dtype), ([], []))
         some.append(own)
         others.append(t)
     return list(kinds.values())

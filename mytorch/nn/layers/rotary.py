@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from ...backends.device import device_of_new
 from ...backends.door import in_force
 from ...core.tensor import Tensor
 from ...ops import tensor
@@ -75,10 +76,10 @@ class RotaryEmbedding(Module):
             positions: see `forward`.
             device, dtype: of the queries and keys; the angles are float64 for float64, else float32.
         """
-        dtype = np.float64 if dtype == np.float64 else np.float32
+        device, dtype = device_of_new(device), np.float64 if dtype == np.float64 else np.float32
         is_slice = isinstance(positions, slice)
         length = positions.stop if is_slice else int(positions.max()) + 1
-        cos, sin = self._tables.get((device, dtype), (None, None))
+        cos, sin = self._tables.get((device.full_name, dtype), (None, None))
         if cos is None or len(cos) < length:
             rows = max(1 << (length - 1).bit_length(), 64)  # at most as many again as are needed
             angles = np.arange(rows)[:, None] * self.frequencies
@@ -86,7 +87,7 @@ class RotaryEmbedding(Module):
                 tensor((f(angles) * self.factor).astype(dtype), device=device) for f in (np.cos, np.sin)
             )
             if in_force().lasts:
-                self._tables[device, dtype] = cos, sin
+                self._tables[device.full_name, dtype] = cos, sin
         return cos[positions].unsqueeze(-3), sin[positions].unsqueeze(-3)
 
     def extra_repr(self) -> str:
