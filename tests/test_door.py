@@ -10,6 +10,7 @@ import pytest
 
 import mytorch
 from mytorch import nn
+from mytorch.backends.blas import add_product
 from mytorch.backends.door import Kind, in_force
 from mytorch.backends.holding import HoldingArray, HoldingKind
 from mytorch.core.tensor import raw_of
@@ -181,7 +182,9 @@ def test_no_array_of_another_kind_is_written_part_by_part():
     held, plain = HoldingArray([np.ones(2), np.full(2, 2.0)], ranks), np.zeros(2)
     writes = {
         "+=": lambda: np.add(plain, held, out=plain), "copyto": lambda: np.copyto(plain, held),
-        "add.at": lambda: np.add.at(plain, [0], held[:1]), "meta": lambda: np.add(on_meta, 1, out=plain),
+        "add.at": lambda: np.add.at(plain, [0], held[:1]),
+        "a product": lambda: add_product(held[None], held[:, None], plain[None, :1]),
+        "meta": lambda: np.add(on_meta, 1, out=plain),
     }  # fmt: skip
     on_meta = raw_of(mytorch.ones(2, device="meta"))
     for name, write in writes.items():

@@ -206,11 +206,11 @@ class HoldingKind(Kind):
         Args:
             name: of the function in NumPy, "add", "add.reduce"; of a method with a dot, ".astype".
         """
-        self._require_own(name, args, kwargs)
+        self.require_own(name, args, kwargs)
         results = [function(*self.part(args, i), **self.part(kwargs, i)) for i in range(self.count)]
         return self.hold(results, kwargs.get("out"))
 
-    def _require_own(self, name: str, args: tuple, kwargs: dict) -> None:
+    def require_own(self, name: str, args: tuple, kwargs: dict) -> None:
         """Raises TypeError if an array of another kind would be written: all parts would go into it."""
         out = kwargs.get("out")
         written = [*out] if type(out) is tuple else [out]
@@ -290,7 +290,9 @@ class HoldingKind(Kind):
         return _outermost((x, y)).call("matmul", blas.product, (x, y), {})
 
     def add_product(self, x: RawArray, y: RawArray, out: RawArray, beta: float) -> None:
-        _outermost((x, y, out)).call("matmul", blas.add_product, (x, y, out, beta), {})
+        kind = _outermost((x, y, out))
+        kind.require_own("matmul", (), {"out": out})
+        kind.call("matmul", blas.add_product, (x, y, out, beta), {})
 
     def stand_in(self, found: device) -> device:
         return self.device if found is self.inner else found
