@@ -261,6 +261,7 @@ def test_loading_the_state_of_an_optimizer_in_a_block():
         theirs.load_state_dict(optimizer.state_dict())
         other(mytorch.ones(1, 2)).sum().backward()
         theirs.step()
+        assert theirs.state[other.weight]["step"].item() == 2
 
 
 def test_a_kind_by_the_name_of_its_device():
