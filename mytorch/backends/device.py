@@ -135,14 +135,10 @@ def as_device(name: DeviceLike) -> device:
     """
     if name is None:
         return CPU
-    found = device(name)
-    if found.kind is not KINDS[found.type]:
-        return found  # of a kind that holds others
-    if found.type == "meta":
-        if found is not META:
-            in_force().once("tensors of the device meta")
-        return META
-    return stand_in(CPU if found.type == "cpu" else _gpu(found))
+    found = known(name)
+    if found is META and name is not META:
+        in_force().once("tensors of the device meta")
+    return found if found is META or found.base is not found else stand_in(found)
 
 
 def known(name: DeviceLike) -> device:
@@ -281,7 +277,7 @@ def join(arrays: Sequence[RawArray], axis: int = 0) -> RawArray:
 
 
 def is_raw(x: object) -> bool:
-    """Returns whether `x` is a raw array: NumPy's, CuPy's or a meta array."""
+    """Returns whether `x` is a raw array: NumPy's, CuPy's, or one of another kind."""
     if isinstance(x, raw_types):
         return True
     module = sys.modules.get("cupy")

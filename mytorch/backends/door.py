@@ -66,6 +66,10 @@ class Kind:
         """
         raise TypeError(f"an array of {type(self).__name__} can't become one of NumPy")
 
+    def as_writable(self, view: RawArray, x: RawArray) -> RawArray:
+        """Returns a view of `x` that may be written to if `x` may: NumPy marks some read-only."""
+        return view
+
     def group(self, raw: RawArray) -> Hashable:
         """Returns what arrays have in common that may lie in one flat vector, beside dtype and device."""
         return None
@@ -170,6 +174,24 @@ class Kind:
     def takes_index(self, raw: RawArray) -> bool:
         """Returns whether an integer array without dims is an index as it is, without its element."""
         return False
+
+
+class ReadsItem:
+    """The conversions of an array without dims to a number of Python: all ask for its `item()`."""
+
+    __slots__ = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __complex__(self) -> complex:
+        return complex(self.item())
 
 
 class _Plain(Kind):

@@ -26,7 +26,7 @@ import numpy as np
 from . import blas, functions
 from .address import Pointer, address_of
 from .device import CPU, RawArray, add_raw_type, array_module, device, device_of, is_raw, known, move, on
-from .door import Kind
+from .door import Kind, ReadsItem
 
 _METHODS = (
     "all", "any", "argmax", "argmin", "argsort", "astype", "clip", "conj", "copy", "cumprod", "cumsum",
@@ -41,7 +41,7 @@ _FACTORIES = {
 }  # fmt: skip
 
 
-class HoldingArray(np.lib.mixins.NDArrayOperatorsMixin):
+class HoldingArray(ReadsItem, np.lib.mixins.NDArrayOperatorsMixin):
     """An array of a kind that holds arrays: all of one shape, dtype and memory order.
 
     Attributes:
@@ -126,18 +126,6 @@ class HoldingArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     def tolist(self) -> Any:
         return self.kind.value([part.tolist() for part in self.parts])
-
-    def __bool__(self) -> bool:
-        return bool(self.item())
-
-    def __int__(self) -> int:
-        return int(self.item())
-
-    def __float__(self) -> float:
-        return float(self.item())
-
-    def __complex__(self) -> complex:
-        return complex(self.item())
 
     def __index__(self) -> int:
         return self.kind.value([part.__index__() for part in self.parts])
@@ -285,6 +273,11 @@ class HoldingKind(Kind):
         if self.count > 1:
             self.give(raw)
         return raw.parts[0]
+
+    def as_writable(self, view: HoldingArray, x: HoldingArray) -> HoldingArray:
+        for part, whole in zip(view.parts, x.parts, strict=True):
+            self.inner.kind.as_writable(part, whole)
+        return view
 
     def product(self, x: RawArray, y: RawArray) -> RawArray:
         return _outermost((x, y)).call("matmul", blas.product, (x, y), {})

@@ -66,6 +66,11 @@ class _NumPy(Kind):
     def give(self, raw: RawArray) -> RawArray:
         return raw
 
+    def as_writable(self, view: RawArray, x: RawArray) -> RawArray:
+        if isinstance(view, np.ndarray):  # no Tensor, as in an op that is differentiated again
+            view.flags.writeable = x.flags.writeable
+        return view
+
 
 class _CuPy(Kind):
     """CuPy's arrays; `cublas` sets how they are multiplied."""

@@ -113,7 +113,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             TypeError: it is on a GPU; `.cpu()` copies it first.
         """
         found = device_of(self._array)
-        if found.base is CPU and found is not CPU:
+        if found is not CPU and found.base is CPU:  # of a kind that holds arrays
             return move(self._array, CPU)
         if self.device is not CPU:
             in_force().once("the elements of an array, which NumPy asks for")

@@ -22,7 +22,7 @@ from ..backends.device import (
     is_raw,
     move,
     shown_device,
-)  # fmt: skip
+)
 from ..backends.door import forces, in_force
 from ..backends.dtypes import DTypeLike, get_default_dtype, is_inexact
 from .array import Array

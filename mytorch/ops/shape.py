@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..backends import dtypes
+from ..backends.device import device_of
 from ..backends.sliding_window import sliding_window_view
 from ..core.op import op, require_tensor
 from ..core.tensor import Tensor
@@ -326,12 +327,7 @@ def contiguous(input: Tensor, memory_format: Any = None) -> Tensor:
 
 def as_writable(view, x):
     """NumPy marks such views read-only; here `check_writable` knows which of them can't be written."""
-    for part, whole in zip(getattr(view, "parts", (view,)), getattr(x, "parts", (x,)), strict=True):
-        if isinstance(part, np.ndarray):
-            part.flags.writeable = whole.flags.writeable
-        elif hasattr(part, "parts"):  # of a kind that holds arrays
-            as_writable(part, whole)
-    return view
+    return device_of(x).kind.as_writable(view, x)
 
 
 def _infer(sizes: tuple[int, ...], count: int) -> tuple[int, ...]:

@@ -102,7 +102,7 @@ def gaussian_nll_loss(
         var = input.new_full(input.shape, var)
     if is_visible(var):
         text = f"{name}(): var has negative entries"
-        require_all(raw_of(var) >= 0, text, ValueError, found=lambda: var.min().item())
+        require_all(~(raw_of(var) < 0), text, ValueError, found=lambda: var.min().item())
     if var.data.shape == input.data.shape[:-1] and input.ndim:
         var = var.unsqueeze(-1)
     elif not _fits(var.data.shape, input.data.shape):

@@ -413,3 +413,12 @@ def test_the_dtype_of_cross_entropy_is_that_of_the_cast_logits():
         assert mytorch.equal(F.cross_entropy(x, y, dtype=dtype), F.cross_entropy(cast, y))
     half, p = x.half(), x.softmax(-1)
     assert mytorch.equal(F.cross_entropy(half, p, dtype="float32"), F.cross_entropy(half.float(), p))
+
+
+def test_a_variance_of_nan_is_no_negative_one():
+    args = np.ones(2, "float32"), np.zeros(2, "float32"), np.array([1, np.nan], "float32")
+    want = torch.nn.functional.gaussian_nll_loss(*map(torch.from_numpy, args), reduction="none")
+    tensors = [mytorch.from_numpy(a) for a in args]
+    for function in (F.gaussian_nll_loss, mytorch.compile(F.gaussian_nll_loss)):
+        got = function(*tensors, reduction="none")
+        np.testing.assert_allclose(got.numpy(), want.numpy(), 1e-6)

@@ -55,12 +55,6 @@ def copied_as_it_lies(x: RawArray) -> RawArray:
     return made
 
 
-def as_writeable(view: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """Returns a view that NumPy has made read-only, writeable if the array is."""
-    view.flags.writeable = x.flags.writeable
-    return view
-
-
 def writeable(x: np.ndarray) -> np.ndarray:
     """Returns the array, to which a loop writes as to a flat one.
 

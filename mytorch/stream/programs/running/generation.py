@@ -12,6 +12,7 @@ from ....backends import gpu_errors
 from ....backends.address import address_of
 from ....backends.blas import product
 from ....backends.device import CPU, META, RawArray, array_module, device, move
+from ....backends.kinds import NUMPY
 from ....backends.sliding_window import sliding_window_view
 from ....ops.bounds import ERRORS, require_range
 from ....ops.linalg_checks import lapack
@@ -22,7 +23,7 @@ from ..loops.loop import COLUMN, FULL, ROW, SCALAR
 from ..loops.loop_numba import SMALL
 from ..program import Program
 from ..raising import SOLVERS
-from .arrays import arranged, as_it_is, as_writeable, flat, in_order, writeable
+from .arrays import arranged, as_it_is, flat, in_order, writeable
 from .checked import Checks
 from .host_functions import HOST
 from .lowering import Pointer, lowered
@@ -44,7 +45,7 @@ def source_of(
     """
     target = program.device
     namespace: dict[str, object] = {"np": np, "flat": flat, "writeable": writeable, "product": product}
-    namespace |= {"in_order": in_order, "arranged": arranged, "as_writeable": as_writeable}
+    namespace |= {"in_order": in_order, "arranged": arranged, "as_writable": NUMPY.as_writable}
     namespace |= {"address_of": address_of, "sliding_window_view": sliding_window_view, "lapack": lapack}
     if target is not CPU:
         namespace |= {"cupy": array_module(target), "flat": loop_triton.flat, "writeable": as_it_is}
@@ -294,7 +295,7 @@ def _writable(y: Value, i: Instruction) -> list[str]:
     """The lines that make a result writable: NumPy returns numbers for arrays without dims, and some views
     that are read-only."""
     if i.name.lstrip(".") in _READ_ONLY and y.of is not None:
-        return [f"{name_of(y)} = as_writeable({name_of(y)}, {name_of(i.inputs()[0])})"]
+        return [f"{name_of(y)} = as_writable({name_of(y)}, {name_of(i.inputs()[0])})"]
     return [] if y.shape or i.name == "loop" else [f"{name_of(y)} = np.asarray({name_of(y)})"]
 
 

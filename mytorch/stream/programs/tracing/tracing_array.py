@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ....backends.device import thread
+from ....backends.door import ReadsItem
 from ....backends.meta.array import MetaArray
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ METHODS = (
 PROPERTIES = ("T", "mT", "real", "imag")
 
 
-class TracingArray(MetaArray):
+class TracingArray(ReadsItem, MetaArray):
     """A meta array of a program that is being captured."""
 
     __slots__ = ()
@@ -39,18 +40,6 @@ class TracingArray(MetaArray):
 
     def item(self, *args: Any) -> Any:
         return _tracer().ask(self if not args else self[args if len(args) > 1 else args[0]])
-
-    def __bool__(self) -> bool:
-        return bool(self.item())
-
-    def __int__(self) -> int:
-        return int(self.item())
-
-    def __float__(self) -> float:
-        return float(self.item())
-
-    def __complex__(self) -> complex:
-        return complex(self.item())
 
     def __index__(self) -> int:
         return self.item() if self.dtype.kind in "iu" and self.size == 1 else super().__index__()
