@@ -92,7 +92,7 @@ _aliases.ABOVE.update({"mytorch.nn": _parallel, "mytorch.nn.parallel": _parallel
 
 _LATER = {
     "accelerate": None, "Accelerator": "accelerate", "amp": None, "autocast": "amp",
-    "capture": "stream.programs", "compile": "stream.compiled", "debug": None, "distributed": None,
+    "capture": "compiler", "compile": "compiler", "compiler": None, "debug": None, "distributed": None,
     "distributions": None, "fft": None, "get_autocast_dtype": "amp", "GradScaler": "amp",
     "is_autocast_enabled": "amp", "multiprocessing": None, "profiler": None,
     "quantize": "nn.quantization", "stream": None, "summary": "stream.summary",

@@ -25,7 +25,7 @@ LAYERS = [
     ("amp", "aliases/cuda_amp"),
     ("serialization", "tokenizers", "utils", "aliases/utils_checkpoint"),
     ("stream", "profiler", "debug", "aliases/utils_flop_counter", "aliases/autograd_profiler"),
-    ("stream/compiled", "aliases/compiler"),
+    ("compiler",),
     ("distributed", "multiprocessing"),
     ("models", "utils/einops"),  # from here on files may be written as a user's program: `import mytorch`
     ("accelerate",),
@@ -35,7 +35,7 @@ LAYERS = [
 # The circles that are left: files of a folder, and of a folder that they import.
 CIRCLES = [
     ("backends/kinds", "backends/meta"),  # which is loaded when the first of its arrays is made
-    ("stream/programs", "stream/programs"),
+    ("compiler", "compiler"),
 ]  # fmt: skip
 
 

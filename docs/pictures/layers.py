@@ -17,7 +17,7 @@ WORDS = {  # of a layer, by its first entry
     "nn/fused_ops": "Module, layers, initialisation, kernels",
     "func": "grad(f), hessian(f); probability distributions",
     "optim": "SGD, Adam, Muon, …, schedules; flat buffers", "serialization": "files, text, DataLoader",
-    "stream": "log, profiler, programs", "stream/compiled": "compile",
+    "stream": "instructions: log, profiler, timeline", "compiler": "programs, and what is done with them",
     "distributed": "collectives, DDP, ZeRO, the launcher",
     "models": "GPT-2, Llama, BERT", "accelerate": "accumulation, checkpoints",
     "amp": "autocast, loss scale, float32 weights", "cli": "mytorchrun; conversations",

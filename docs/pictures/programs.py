@@ -10,8 +10,8 @@ from pathlib import Path
 
 import mytorch
 from mytorch import nn
+from mytorch.compiler.drawing import svg
 from mytorch.nn import functional as F
-from mytorch.stream.programs.drawing import svg
 
 FOLDER = Path(__file__).resolve().parent
 

@@ -20,7 +20,7 @@ Table = Mapping[str, str | None]
 ABOVE: dict[str, Table] = {}  # by module: names in it that are defined in layers above it; `mytorch` fills it
 
 FILES = {  # by the path of the module, below `mytorch`
-    "accelerator": "accelerator", "autograd.profiler": "autograd_profiler", "compiler": "compiler",
+    "accelerator": "accelerator", "autograd.profiler": "autograd_profiler",
     "cuda.amp": "cuda_amp", "foreach": "foreach", "hub": "hub", "jit": "jit", "nn.attention": "nn_attention",
     "nn.modules": "nn_modules", "nn.modules.utils": "nn_modules_utils", "special": "special",
     "utils.checkpoint": "utils_checkpoint", "utils.flop_counter": "utils_flop_counter",
@@ -55,6 +55,8 @@ FORWARDS = {  # the modules whose names it has; of a name in several of them, th
     "nn.parallel.data_parallel": "nn.parallel",
     "nn.parallel.distributed": "distributed.ddp",
     "overrides": "utils.overrides",
+    "stream.compiled": "compiler",
+    "stream.programs": "compiler",
     "utils.data.dataloader": "utils.data.loader utils.data.dataset utils.data.sampler utils.data.collate",
     "utils.data.distributed": "utils.data.sampler",
 }

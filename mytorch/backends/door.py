@@ -206,7 +206,7 @@ forces: list[Kind] = []  # in any thread: while it is empty, no op asks which ar
 
 class _Thread(threading.local):
     kinds: tuple[Kind, ...] = ()  # in force, the innermost last
-    tracer: Any = None  # what captures a program, see `stream.programs`
+    tracer: Any = None  # what captures a program, see `compiler`
     is_capturing = False  # a CUDA graph, see backends/graphs.py
     default_device: device | None = None  # None: the CPU, and where the data is
     former_defaults: tuple = ()  # of the blocks around this one

@@ -2,7 +2,7 @@
 Module: a tree of parameters, buffers and other modules.
 
 Hooks are in `hooks`, casts and moves in `conversion`, saving and loading in `state`; `Module.compile` is in
-`stream/compiled/compile`.
+`compiler/compile`.
 """
 
 from __future__ import annotations

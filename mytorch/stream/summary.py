@@ -20,8 +20,8 @@ from ..core.tensor import Tensor, raw_of
 from ..nn import Buffer, Module, Parameter
 from ..nn.uninitialized import is_lazy
 from ..ops import empty, empty_like
+from ..utils.nested import leaves
 from .flop_counter import FlopCounterMode, aligned, with_parents, with_unit
-from .programs.nested import leaves
 
 HEAD = ("Layer", "Output", "Parameters", "FLOP forward", "backward", "Saved")
 

@@ -9,12 +9,12 @@ import mytorch
 from mytorch import numpy_protocol
 from mytorch.backends.functions import COMPOSITES, Call, labels_of_composite, row_of
 from mytorch.backends.functions.table import functions_of
+from mytorch.compiler.codegen.loop import EXPRESSIONS, REDUCTIONS
+from mytorch.compiler.passes import loops
+from mytorch.compiler.program.kernels import KEPT, KEPT_IN_HALF
+from mytorch.compiler.program.raising import _INDICES, SOLVERS
 from mytorch.nn import functional as F
 from mytorch.nn.functional.composite import REGISTRY
-from mytorch.stream.programs.kernels import KEPT, KEPT_IN_HALF
-from mytorch.stream.programs.loops.loop import EXPRESSIONS, REDUCTIONS
-from mytorch.stream.programs.passes import loops
-from mytorch.stream.programs.raising import _INDICES, SOLVERS
 from tests.backends.test_functions import cut
 
 

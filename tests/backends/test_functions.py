@@ -14,7 +14,7 @@ import mytorch
 from mytorch.backends.functions import TABLE, arrays_in, flops_of, kept_dims, kinds, labels_of, row_of
 from mytorch.backends.meta import like, methods
 from mytorch.backends.meta.functions import DATA_DEPENDENT, FUNCTIONS, OF_DTYPES, SHAPES, VIEWS
-from mytorch.stream.programs.tracing.tracing_array import METHODS, PROPERTIES, name_of
+from mytorch.compiler.tracing.tracing_array import METHODS, PROPERTIES, name_of
 from tests.backends.functions_cases import CASES, Source
 
 RESHAPES = {"reshape", ".reshape", "broadcast_to"}  # a part has another shape

@@ -13,7 +13,7 @@ import torch
 
 import mytorch
 from mytorch.nn import functional as F
-from mytorch.stream.programs.nested import leaves, mapped
+from mytorch.utils.nested import leaves, mapped
 
 from .share import ALL
 from .test_operators import ENTRIES, NAMES, label_of, samples

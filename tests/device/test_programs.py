@@ -7,15 +7,15 @@ import pytest
 
 import mytorch
 from mytorch import nn, optim
+from mytorch.compiler import capture, load
+from mytorch.compiler.program.kernels import KEPT_IN_HALF
 from mytorch.core.flat_buffer import FlatBuffer, GradSlot
 from mytorch.models import GPT2, GPT2Config
 from mytorch.nn import functional as F
-from mytorch.stream.programs import capture, load
-from mytorch.stream.programs.kernels import KEPT_IN_HALF
-from mytorch.stream.programs.nested import leaves
+from mytorch.utils.nested import leaves
+from tests.compiler.test_capture import FUNCTIONS, X, same
+from tests.compiler.test_compiled_steps import CASES, MODULES, batch, training
 from tests.on_device import DEVICE, never_waiting
-from tests.stream.test_capture import FUNCTIONS, X, same
-from tests.stream.test_compiled_steps import CASES, MODULES, batch, training
 
 pytestmark = pytest.mark.usefixtures("fake_cuda")
 

@@ -3,11 +3,11 @@
 import pytest
 
 import mytorch
+from mytorch.compiler import capture
 from mytorch.models import GPT2, GPT2Config
 from mytorch.profiler import record_function
 from mytorch.stream import flops, record
 from mytorch.stream.flops import product_flops
-from mytorch.stream.programs import capture
 from mytorch.utils.flop_counter import FlopCounterMode
 
 

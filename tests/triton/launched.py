@@ -377,8 +377,8 @@ def test_pytorch_is_not_imported():
 
 def test_loops_of_programs():
     """A flat one in blocks, rows in programs of their own; what is launched is found again."""
-    from mytorch.stream.programs.loops.loop import FULL, ROW, Loop, Step
-    from mytorch.stream.programs.loops.loop_triton import launched
+    from mytorch.compiler.codegen.loop import FULL, ROW, Loop, Step
+    from mytorch.compiler.codegen.triton_source import launched
 
     flat = Loop((FULL,), (Step("multiply", ("x0", 2.0), FULL), Step("exp", ("v0",), FULL)), (1,))
     by_rows = Loop((FULL,), (Step("exp", ("x0",), FULL), Step("sum", ("v0",), ROW)), (1,))

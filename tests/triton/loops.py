@@ -6,9 +6,9 @@ import os
 import numpy as np
 import pytest
 
-from mytorch.stream.programs.loops.loop import COLUMN, FULL, ROW, Loop, Step
-from mytorch.stream.programs.loops.loop_triton import LONGEST, launched
-from tests.stream.loop_cases import Case, assert_close, cases, every_expression
+from mytorch.compiler.codegen.loop import COLUMN, FULL, ROW, Loop, Step
+from mytorch.compiler.codegen.triton_source import LONGEST, launched
+from tests.compiler.loop_cases import Case, assert_close, cases, every_expression
 from tests.triton import interpreter
 from tests.triton.compile import compiling
 

@@ -5,10 +5,10 @@ import pytest
 
 import mytorch
 from mytorch import nn, optim
+from mytorch.compiler import capture
 from mytorch.nn import functional as F
 from mytorch.nn.fused_ops.triton import launch
 from mytorch.nn.fused_ops.triton.pointer import Pointer
-from mytorch.stream.programs import capture
 from tests.strict_cupy import graph
 from tests.triton import interpreter
 

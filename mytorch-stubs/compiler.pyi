@@ -1,2 +1,0 @@
-# Written by python docs/make_stubs.py
-from mytorch.aliases.compiler import *

@@ -1,0 +1,26 @@
+"""Functions and training steps as programs: traced, transformed, compiled, saved, and run.
+
+PyTorch's `compiler` (`is_compiling`, `disable`, `reset`), and programs as data, which PyTorch doesn't have:
+`capture`, `Program`, `load`, `thaw`.
+"""
+
+from .backend import list_backends
+from .compile import compile, explain, reset
+from .controls import (
+    allow_in_graph,
+    assume_constant_result,
+    cudagraph_mark_step_begin,
+    disable,
+    is_compiling,
+    is_dynamo_compiling,
+)
+from .files.loading import load, thaw
+from .program.instruction import Instruction, Value
+from .program.program import Program
+from .tracing.capture import capture
+
+__all__ = [
+    "Instruction", "Program", "Value", "allow_in_graph", "assume_constant_result", "capture", "compile",
+    "cudagraph_mark_step_begin", "disable", "explain", "is_compiling", "is_dynamo_compiling", "list_backends",
+    "load", "reset", "thaw",
+]  # fmt: skip

@@ -1,0 +1,1 @@
+"""Graph breaks: where a trace has to end, and how a function is split there."""

@@ -1,0 +1,1 @@
+"""Guards: what a compiled program depends on, and whether it is still so."""

@@ -1,0 +1,124 @@
+"""Stages: the parts of a program that run one after another, in loops over the rows of the batch or once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ...backends.meta.layout import layout
+from ..passes.strides import declare_strides
+from ..program.program import Instruction, Program, Value, mapped
+from .cutting import Cut, scaled
+
+
+@dataclass
+class Stage:
+    """Instructions that run together.
+
+    Attributes:
+        whole: the program.
+        rows: of the batch.
+        number: odd for a loop over parts of the batch.
+        cuts: how instructions are cut in loops.
+        bases: see `Program.bases`.
+        inputs: the values that they take, with the dims along which these are cut; but not
+        held: state and constants that are taken as a whole.
+        outputs: the values that are needed later, or returned; with their dims, or the ufuncs that combine
+            the results of the parts.
+    """
+
+    whole: Program
+    rows: int
+    number: int
+    cuts: dict[Instruction, Cut]
+    bases: dict[Value, Value]
+    instructions: list[Instruction] = field(default_factory=list)
+    inputs: dict[tuple[Value, int | None], None] = field(default_factory=dict)
+    outputs: dict[Value, int | str | None] = field(default_factory=dict)
+    held: tuple[Value, ...] = ()
+    _programs: dict[int, Program] = field(default_factory=dict)
+
+    @property
+    def is_loop(self) -> bool:
+        return self.number % 2 == 1
+
+    def program(self, now: int) -> Program:
+        """Returns the program of the stage, for a part of `now` rows if it is a loop."""
+        now = now if self.is_loop else 0
+        if now not in self._programs:
+            self._programs[now] = Builder(self, now).program().optimized()
+        return self._programs[now]
+
+
+class Builder:
+    """Makes the program of a stage, with values of its own: of parts of arrays in a loop."""
+
+    def __init__(self, stage: Stage, now: int):
+        self._stage, self._now = stage, now
+        self._values: dict[tuple[Value, int | str | None], Value] = {}
+        self._storages: dict[Value, Value] = {}  # by what they are of the whole program
+        self._numbers: Counter[int] = Counter()
+        self._next = 1 + max([x.number for x in stage.bases], default=0)
+
+    def program(self) -> Program:
+        """Returns it; its inputs and outputs are in the order of the stage's."""
+        whole, stage = self._stage.whole, self._stage
+        kept = {*stage.held}
+        for x in kept:
+            self._values[x, None] = self._storages[x] = x
+            self._numbers[x.number] = 1
+        inputs = tuple([self._input(x, dim) for x, dim in stage.inputs])
+        instructions = [self._instruction(i) for i in stage.instructions]
+        outputs = tuple([self._values[y, kind] for y, kind in stage.outputs.items()])
+        held = [
+            {x: y for x, y in items.items() if x in kept}
+            for items in (whole.state, whole.constants, whole.owners)
+        ]
+        state, constants, owners = held
+        name = f"{whole.name} {stage.number}"
+        written = {x for i in instructions for x in i.written}
+        loose = tuple([x for x in inputs if x not in written and x.dtype.kind != "O"])
+        made = Program(inputs, state, constants, instructions, outputs, name, owners, loose=loose)
+        return declare_strides(made)
+
+    def _input(self, x: Value, dim: int | None) -> Value:
+        """Returns an input: a part of an array, or what an earlier stage has stored, is taken in C order, and
+        copied if it isn't."""
+        made = self._new(x, dim)
+        if made.dtype.kind != "O" and (dim is not None or x not in self._stage.whole.inputs):
+            strides = layout(made.shape, None, made.dtype).strides
+            made = self._values[x, dim] = replace(made, strides=strides)
+            self._storages[self._stage.bases[x]] = made
+        return made
+
+    def _new(self, x: Value, dim: int | str | None, of: Value | None = None) -> Value:
+        number = x.number
+        if self._numbers[number]:
+            number, self._next = self._next, self._next + 1
+        self._numbers[number] += 1
+        shape, strides = x.shape, x.strides
+        if isinstance(dim, int) and x.dtype.kind != "O":
+            shape = scaled(x.shape, dim, self._stage.rows, self._now)
+            whole = x.strides[dim] * x.shape[dim]  # the dims outside of the one that is cut move together
+            strides = [s // x.shape[dim] * shape[dim] if abs(s) >= abs(whole) > 0 else s for s in x.strides]
+        made = self._values[x, dim] = Value(number, shape, tuple(strides), x.dtype, of)
+        self._storages.setdefault(self._stage.bases[x], made.storage)
+        return made
+
+    def _instruction(self, i: Instruction) -> Instruction:
+        cut = self._stage.cuts.get(i)
+        operands = {} if cut is None else cut.operands
+
+        def current(x: object) -> Any:
+            return self._values[x, operands.get(x)] if isinstance(x, Value) else x
+
+        made = replace(i, args=mapped(current, i.args), kwargs=mapped(current, i.kwargs))
+        made = made if cut is None else cut.resized(made, self._now)
+        sources = {self._stage.bases[x]: current(x).storage for x in i.inputs()}
+        outputs = []
+        for k, y in enumerate(i.outputs):
+            of = None if y.of is None else sources.get(self._stage.bases[y])
+            outputs.append(self._new(y, None if cut is None else cut.results[k], of))
+        written = [self._storages[self._stage.bases.get(x, x)] for x in i.written]
+        return replace(made, outputs=tuple(outputs), written=tuple(dict.fromkeys(written)))

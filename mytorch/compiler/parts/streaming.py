@@ -1,0 +1,239 @@
+"""Streams: a program runs on the batches of a source, while threads read the next ones and write results."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from ...backends.device import RawArray
+from ...core.array import Array
+from ...core.tensor import Tensor, raw_of
+from ...utils.nested import leaves
+from ...utils.reading import is_count
+from ..program.instruction import Value
+from ..program.program import Program
+from ..tracing.host import draws
+from .chunking import run_parts
+from .plan import Plan
+from .worker import Worker
+
+AHEAD = 2  # batches that are read ahead, and results that wait to be written
+_ARRAYS = (np.ndarray, Array, Tensor)
+_STATE = (dict, type(None))
+_END = object()
+
+
+class Stream:
+    """An iterable of the results of a program for each batch of a source: see `Program.stream`.
+
+    A thread reads at most two batches ahead, and another writes; at most two results wait for it. An error in
+    either is raised where the stream is iterated, at once if it is the sink's, and ends it; a note says at
+    which batch. Where the loop is left, as by Ctrl-C, what has been computed is written first, but a source
+    that waits for data isn't waited for. The source is read in the caller's thread if
+    it is no array and the program draws random numbers of the default generator, as the source may.
+
+    Args:
+        source, sink: see `Program.stream`.
+
+    Attributes:
+        batches: the number of batches that have run, with those before the freezing.
+    """
+
+    def __init__(self, program: Program, source: Any, sink: object = None):
+        position = program.position or {"batches": 0, "rows": [], "source": None}
+        program.position, program._stream = None, self  # until its end
+        self._program, self._source, self._state = program, source, position["source"]
+        self.batches, self._rows = position["batches"], [*position["rows"]]
+        self._sink, self._is_array = sink, isinstance(source, (*_ARRAYS, tuple))
+        self._writes: deque[Future] = deque()
+        self._writer: Worker | None = None
+        if not (sink is None or callable(sink) or isinstance(sink, (*_ARRAYS, tuple, list))):
+            raise TypeError(f"stream(): a sink is an array, a list or a function, got {type(sink).__name__}")
+
+    def __iter__(self) -> Iterator[Any]:
+        self._finish_writes()  # raises the error of the sink, if one has ended an earlier pass
+        batches = self._of_arrays() if self._is_array else self._of_iterable()
+        reads_ahead = self._is_array or not draws(self._program)
+        reader, self._writer = Worker("read"), Worker("write", finishes=True)
+        reads, numbers = deque(), itertools.count(self.batches)
+        try:
+            while True:
+                while reads_ahead and len(reads) <= AHEAD:
+                    reads.append(reader.submit(_next, batches, next(numbers)))
+                batch = self._awaited(reads[0]) if reads_ahead else _next(batches, self.batches)
+                if batch is _END:
+                    break
+                if reads_ahead:
+                    reads.popleft()
+                with _at_batch("program", self.batches):
+                    result = self._result(batch[0])
+                self._finish_writes(AHEAD - 1)
+                self._writes.append(self._writer.submit(self._store, result, self.batches))
+                self.batches, self._state = self.batches + 1, batch[1]
+                del batch
+                yield result
+                del result
+            self._finish_writes()
+            self._program._stream = None
+        finally:
+            is_idle = all([x.cancel() or x.done() for x in reads])
+            reader.close(wait=is_idle)  # else it may wait for the source forever
+            self._writer.close(wait=True)  # what has been computed is written
+            self._flush()
+
+    def run(self) -> int:
+        """Runs on all batches that are left; returns `batches`."""
+        for _ in self:
+            pass
+        return self.batches
+
+    def freeze(self, path: str | os.PathLike) -> None:
+        """Saves the program with the position, as `Program.freeze`, once all results so far are written.
+
+        A source with `state_dict()` and `load_state_dict()`, as a DataLoader, is continued by these; of
+        another iterable the batches that have run are read and skipped.
+
+        Raises:
+            RuntimeError: it is called by the sink, for whose end it would wait.
+        """
+        if self._writer is not None and self._writer.is_current():
+            raise RuntimeError("freeze() of a stream in its sink: call it where the stream is iterated")
+        self._finish_writes()
+        position = {"batches": self.batches, "rows": self._rows, "source": self._state}
+        self._program.position, before = position, self._program.position
+        try:
+            self._program.save(path)
+        finally:
+            self._program.position = before
+
+    def _result(self, args: tuple) -> Any:
+        """Returns the result for a batch, the last of which may be smaller."""
+        inputs, raws = self._program.inputs, [raw_of(x) for x in args]
+        if not _are_smaller(raws, inputs):
+            return self._program(*args)
+        rows = len(raws[0])
+        if not self._plan.is_rowwise():
+            raise ValueError(
+                f"stream(): the last batch has {rows} rows, and {self._program.name}, which isn't a "
+                f"function of each row, takes {inputs[0].shape[0]}"
+            )
+        return run_parts(self._plan, [*map(np.ascontiguousarray, raws)], rows, rows)
+
+    @functools.cached_property
+    def _plan(self) -> Plan:
+        return Plan(self._program)
+
+    def _finish_writes(self, left: int = 0) -> None:
+        """Waits until at most `left` results are yet to be written; raises the error of the sink."""
+        while len(self._writes) > left or (self._writes and self._writes[0].done()):
+            self._writes[0].result()  # what has failed stays the first: the next call raises it, too
+            self._writes.popleft()
+        if not left:
+            self._flush()
+
+    def _awaited(self, read: Future) -> Any:
+        """Returns the next batch; raises the error of the sink at once, also while the source has none."""
+        self._finish_writes(AHEAD)
+        while not read.done():
+            wait([read, *self._writes], return_when=FIRST_COMPLETED)
+            self._finish_writes(AHEAD)
+        return read.result()
+
+    def _flush(self) -> None:
+        for array in leaves(self._sink):
+            if isinstance(array, np.memmap):
+                array.flush()
+
+    def _store(self, result: object, number: int) -> None:
+        with _at_batch("sink", number):
+            if isinstance(self._sink, list):
+                self._sink.append(result)
+            elif callable(self._sink):
+                self._sink(result)
+            elif self._sink is not None:
+                self._write_rows([raw_of(x) for x in leaves(self._sink)], [raw_of(x) for x in leaves(result)])
+
+    def _write_rows(self, arrays: list[np.ndarray], raws: list[np.ndarray]) -> None:
+        self._rows = self._rows or [0] * len(arrays)
+        if not len(arrays) == len(raws) == len(self._rows):
+            raise ValueError(f"stream(): {len(raws)} results, and sinks for {len(arrays)}")
+        for k, (array, x) in enumerate(zip(arrays, map(np.atleast_1d, raws), strict=True)):
+            place = slice(self._rows[k], self._rows[k] + len(x))
+            if array.dtype != x.dtype or array[place].shape != x.shape:
+                raise ValueError(
+                    f"stream(): a sink of {array.dtype}{list(array.shape)} doesn't take {x.dtype}"
+                    f"{list(x.shape)} at row {place.start}"
+                )
+            array[place] = x
+            self._rows[k] = place.stop
+
+    def _of_arrays(self) -> Iterator[tuple[tuple, None]]:
+        given = self._source if isinstance(self._source, tuple) else (self._source,)
+        raws, inputs = [raw_of(x) for x in given], self._program.inputs
+        lengths, rows = {x.shape[0] for x in raws}, {value.shape[:1] for value in inputs}
+        if len(raws) != len(inputs) or len(lengths) != 1 or len(rows) != 1 or rows == {()}:
+            shapes = [x.shape for x in raws]
+            wanted = ", ".join(value.described() for value in inputs)
+            name = self._program.name
+            raise ValueError(f"stream(): {name} takes {wanted}, the source has the shapes {shapes}")
+        ((step,), (length,)) = *rows, lengths
+        for start in range(self.batches * step, length, step):  # copies: the program may write to them
+            yield tuple([np.array(x[start : start + step], order="C") for x in raws]), None
+
+    def _of_iterable(self) -> Iterator[tuple[tuple, Any]]:
+        source, state = self._source, self._state
+        if state is not None:
+            source.load_state_dict(state)
+        batches = iter(source)  # now, as it may draw a seed
+        return _with_states(batches, source, 0 if state is not None else self.batches)
+
+
+def _are_smaller(raws: list[RawArray], inputs: tuple[Value, ...]) -> bool:
+    """Returns whether arrays differ from inputs in that they have fewer rows, all the same number."""
+    rows, others = {x.shape[:1] for x in raws}, {value.shape[:1] for value in inputs}
+    if len(raws) != len(inputs) or len(rows) != 1 or len(others) != 1 or not (0,) < rows.pop() < others.pop():
+        return False
+    pairs = zip(raws, inputs, strict=True)
+    return all([(x.shape[1:], x.dtype) == (value.shape[1:], value.dtype) for x, value in pairs])
+
+
+def _next(batches: Iterator[Any], number: int) -> Any:
+    with _at_batch("source", number):
+        return next(batches, _END)
+
+
+@contextmanager
+def _at_batch(place: str, number: int) -> Iterator[None]:
+    """Context whose errors say where in the stream they are, below the traceback (since Python 3.11)."""
+    try:
+        yield
+    except Exception as error:
+        if hasattr(error, "add_note"):
+            error.add_note(f"in the {place} of a stream, at batch {number}, counted from 0")
+        raise
+
+
+def _with_states(batches: Iterator[Any], source: Any, skipped: int) -> Iterator[tuple[tuple, Any]]:
+    has_state = hasattr(source, "state_dict") and hasattr(source, "load_state_dict")
+    for batch in itertools.islice(batches, skipped, None):
+        args = tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)
+        yield args, source.state_dict() if has_state else None
+
+
+def check_position(position: object) -> None:
+    """Raises ValueError unless it is None or what `Stream.freeze` saves."""
+    if position is None:
+        return
+    is_dict = isinstance(position, dict) and position.keys() == {"batches", "rows", "source"}
+    if not is_dict or not isinstance(position["rows"], list) or not isinstance(position["source"], _STATE):
+        raise ValueError(f"the position is {position!r}")
+    if not all(map(is_count, [position["batches"], *position["rows"]])):
+        raise ValueError(f"the position is {position!r}")

@@ -1,0 +1,290 @@
+"""Which instructions a loop computes, and as which steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ...backends.device import CPU
+from ...utils.nested import leaves
+from ..codegen.loop import COLUMN, EXPRESSIONS, FULL, ROW, SCALAR, Loop, Step
+from ..program.instruction import Instruction, Value
+from ..program.origins import merged
+from ..program.program import Program
+
+_REDUCTIONS = {
+    "sum": "sum", "add.reduce": "sum", "max": "max", "maximum.reduce": "max", "min": "min",
+    "minimum.reduce": "min", "mean": "mean",
+}  # fmt: skip
+_ALIASES = {"reshape", ".reshape", "broadcast_to", "expand_dims", "squeeze"}
+_FLOAT, _BOOL = np.dtype(np.float32), np.dtype(bool)
+_POWERS = (1, 2, 3, 4)  # that are products
+_SCALAR = ("sin", "cos")  # in a compiled loop a call of the C library for each element: NumPy takes a tenth
+_MOST_STEPS = 200
+_ALONE = 1 << 16  # elements from which one step is a loop on the CPU: NumPy computes it in one thread
+
+
+class Group:
+    """A loop that is being put together.
+
+    It has a domain, (rows, n): the last dim of its arrays, and all dims before it. An array in it has an
+    element for each place, or for each row, or for each column, or a single one.
+
+    Attributes:
+        refs: what stands for each value that it computes in the steps.
+        made: the values that it computes, and views of these.
+        originals: the instructions that it stands for.
+    """
+
+    def __init__(self, rows: int, n: int, program: Program, makers: Mapping[Value, Instruction]):
+        self.rows, self.n, self._makers = rows, n, makers
+        self._constants, self._device = program.constants, program.device
+        self.refs: dict[Value, str] = {}
+        self.made: set[Value] = set()
+        self.originals: list[Instruction] = []
+        self._views: list[Instruction] = []
+        self._inputs: dict[tuple[Value, str], str] = {}
+        self._steps: list[Step] = []
+        self._values: list[Value | None] = []  # of the steps
+
+    def accepts(self, i: Instruction) -> bool:
+        """Adds an instruction; False if it isn't one of this loop's."""
+        if len(self._steps) >= _MOST_STEPS or len(i.outputs) != 1:
+            return False
+        if i.outputs[0].of is None and not i.outputs[0].is_c_order:
+            return False  # what loops store is in C order
+        if any([self._step_kind(x) == COLUMN for x in i.inputs()]) and i.name not in _ALIASES:
+            return False  # it is known only at the end
+        accepted = (
+            self._accepts_view(i) or self._accepts_reduction(i) or self._accepts_element(i)
+            or self._accepts_step(i)
+        )  # fmt: skip
+        if accepted:
+            self.originals.append(i)
+            self.made.add(i.outputs[0])
+        return accepted
+
+    def _accepts_view(self, i: Instruction) -> bool:
+        """A view of a value that the loop computes, which has the same place in it."""
+        x, y = i.args[0] if i.args else None, i.outputs[0]
+        if i.name not in _ALIASES or not isinstance(x, Value) or x not in self.made:
+            return False
+        kind, step = self._kind_of(y), self._step_kind(x)
+        if step == FULL:
+            allowed = self._kind_of(x) == kind == FULL
+        elif i.name == "broadcast_to":
+            allowed = step == ROW and (kind == ROW or (kind == FULL and x.shape[-1:] == (1,)))
+        else:
+            allowed = y.size == x.size == (self.rows if step == ROW else self.n)
+        if allowed:
+            self.refs[y] = self.refs[x]
+            self._views.append(i)
+        return allowed
+
+    def _accepts_reduction(self, i: Instruction) -> bool:
+        name = _REDUCTIONS.get(i.name)
+        x, y = i.args[0] if i.args else None, i.outputs[0]
+        if name is None or not isinstance(x, Value) or {x.dtype, y.dtype} != {_FLOAT}:
+            return False
+        if self._kind_of(x) != FULL or self._step_kind(x) == ROW:
+            return False
+        dims = _reduced_dims(i)
+        if dims == [x.ndim - 1]:
+            self._add(Step("sum" if name == "mean" else name, (self._ref(x, FULL),), ROW), y)
+            if name == "mean":
+                self._add(Step("divide", (self.refs[y], float(self.n)), ROW), y)
+            return True
+        if name == "sum" and x.ndim > 1 and dims == [*range(x.ndim - 1)]:
+            self._add(Step("sum", (self._ref(x, FULL),), COLUMN), y)
+            return True
+        return False
+
+    def _accepts_element(self, i: Instruction) -> bool:
+        """x[arange(rows)[:, None], index]: an element of each row."""
+        if i.name != ".getitem" or not isinstance(i.args[1], tuple) or len(i.args[1]) != 2:
+            return False
+        x, (row, index), y = i.args[0], i.args[1], i.outputs[0]
+        if self._step_kind(x) != FULL or x.shape != (self.rows, self.n) or not isinstance(index, Value):
+            return False
+        if index in self.made or index.dtype != np.int64 or index.shape not in ((self.rows,), (self.rows, 1)):
+            return False
+        if not self._is_range(row) or y.shape != index.shape or row.shape != index.shape:
+            return False
+        self._add(Step("take", (self.refs[x], self._ref(index, ROW)), ROW), y)
+        return True
+
+    def _is_range(self, x: object) -> bool:
+        """Whether an array holds the number of each row."""
+        maker = self._makers.get(x) if isinstance(x, Value) else None
+        while maker is not None and maker.name in ("reshape", ".reshape"):
+            x = maker.args[0]
+            maker = self._makers.get(x)
+        if maker is not None:
+            return maker.name == "arange" and maker.args == (self.rows,)
+        return x in self._constants and np.array_equal(self._constants[x].reshape(-1), np.arange(self.rows))
+
+    def _number(self, x: object) -> float | None:
+        """Returns an operand that is a number, or an array of equal ones, as a number."""
+        if not isinstance(x, Value):
+            return float(x)
+        raw = self._constants.get(x)
+        if raw is None or raw.dtype != _FLOAT or not raw.size or (raw != raw.flat[0]).any():
+            return None
+        return float(raw.flat[0])
+
+    def _accepts_step(self, i: Instruction) -> bool:
+        y = i.outputs[0]
+        if not is_step(i) or y.of is not None:
+            return False
+        kind, kinds = self._kinds(i.inputs(), y)
+        if kind is None:
+            return False
+        args: list[str | float] = []
+        for x in i.args[:1] if i.name == ".astype" else i.args:
+            number = self._number(x)
+            if number is not None:
+                args.append(number)
+                continue
+            ref = self._ref(x, kinds[x])
+            is_number = i.name not in _TAKE_BOOLS or (i.name == "where" and args)
+            if x.dtype == _BOOL and is_number and _FLOAT in {x.dtype for x in i.inputs()}:
+                ref = self._add(Step("where", (ref, 1.0, 0.0), kind), None)
+            args.append(ref)
+        name = i.name
+        if name == ".astype":
+            name, args = "where", [*args, 1.0, 0.0]
+        if name == "power":
+            x, exponent = args
+            name, args = ("multiply", [x, x]) if exponent > 1 else (".copy", [x])
+            for _ in range(int(exponent) - 2):
+                args[0] = self._add(Step(name, tuple(args), kind), None)
+        self._add(Step(name, tuple(args), kind, str(y.dtype)), y)
+        return True
+
+    def _kinds(self, values: list[Value], y: Value) -> tuple[str | None, dict[Value, str]]:
+        """Returns the kind of a result, None if it isn't one of this loop's, and those of the operands."""
+        found = {x: self._step_kind(x) for x in values}
+        if y.size == self.rows and (ROW in found.values() or self._kind_of(y) == ROW):
+            kinds = {x: ROW if x.shape == y.shape else self._kind_of(x) for x in values}
+            fits = [kinds[x] == (found[x] or kinds[x]) and kinds[x] in (ROW, SCALAR) for x in values]
+            if all(fits):
+                return ROW, kinds
+        if self._kind_of(y) != FULL:
+            return None, {}
+        for x, kind in found.items():
+            if kind == ROW and x.shape[-1:] != (1,) and self._kind_of(x) != FULL:
+                return None, {}
+            found[x] = kind or self._kind_of(x)
+        return (None if None in found.values() else FULL), found
+
+    def _add(self, step: Step, y: Value | None) -> str:
+        ref = f"v{len(self._steps)}"
+        self._steps.append(step)
+        self._values.append(y)
+        if y is not None:
+            self.refs[y] = ref
+        return ref
+
+    def _ref(self, x: Value, kind: str) -> str:
+        """Returns what stands for an operand; what was broadcast to a matrix is read where it lies."""
+        if x in self.refs:
+            return self.refs[x]
+        maker = self._makers.get(x)
+        if kind == FULL and maker is not None and maker.name == "broadcast_to":
+            source = self._kind_of(maker.args[0])
+            if source not in (None, FULL):
+                return self._ref(maker.args[0], source)
+        return self._inputs.setdefault((x, kind), f"x{len(self._inputs)}")
+
+    def _step_kind(self, x: Value) -> str | None:
+        """Returns the kind of the step that stands for a value; None if the loop doesn't compute it."""
+        return self._steps[int(self.refs[x][1:])].kind if x in self.refs else None
+
+    def _kind_of(self, x: Value) -> str | None:
+        """Returns how NumPy would broadcast the array in the domain; None if it wouldn't."""
+        if x.dtype not in (_FLOAT, _BOOL):
+            return None
+        if x.size == 1:
+            return SCALAR if self.rows * self.n != 1 else FULL
+        if x.size == self.rows * self.n and x.shape[-1] == self.n:
+            return FULL
+        if x.size == self.rows and x.shape[-1] == 1:
+            return ROW
+        return COLUMN if x.size == self.n == x.shape[-1] else None
+
+    def closed(self, wanted: list[Value]) -> list[Instruction]:
+        """Returns the instructions: the loop, which stores the wanted values, and wanted views of these."""
+        if len(self._steps) < 2 and (self.rows * self.n < _ALONE or self._device is not CPU):
+            return self.originals
+        views, needed = [], {*wanted}
+        for i in reversed(self._views):
+            if i.outputs[0] in needed:
+                needed.add(i.args[0])
+                views.insert(0, i)
+        outputs = tuple(sorted({int(self.refs[value][1:]) for value in wanted}))
+        loop = Loop(tuple([kind for _, kind in self._inputs]), tuple(self._steps), outputs)
+        call = Instruction(
+            "loop", tuple([x for x, _ in self._inputs]), {"rows": self.rows, "n": self.n, "loop": loop},
+            tuple([self._values[k] for k in outputs]),
+            origin=merged([i.origin for i in self.originals]),
+        )  # fmt: skip
+        return [call, *views]
+
+
+# Functions of bools; for all others NumPy makes numbers of them if another operand is one.
+_TAKE_BOOLS = {"where", "logical_and", "logical_or", "logical_not", ".copy", ".astype"}
+
+
+def is_step(i: Instruction) -> bool:
+    """Whether an instruction is a function of each element, in float32, that loops have."""
+    dtypes, made = {x.dtype for x in i.inputs()}, [y.dtype for y in i.outputs]
+    if not dtypes or len(made) != 1 or not dtypes | {*made} <= {_FLOAT, _BOOL}:
+        return False
+    if i.name == ".astype":
+        return i.args[1:] == (_FLOAT,) and not i.kwargs and dtypes == {_BOOL}
+    if i.kwargs.keys() - {"order"} or not all(map(_is_operand, i.args)):
+        return False
+    if i.name == "power":
+        return i.args[1] in _POWERS and dtypes == {_FLOAT}
+    return i.name in EXPRESSIONS and i.name not in _SCALAR and _takes_bools(i, dtypes)
+
+
+def _takes_bools(i: Instruction, dtypes: set[np.dtype]) -> bool:
+    """Whether bools among the operands are what NumPy takes for bools or, with others, for numbers."""
+    if i.name == "where":
+        condition = i.args[0]
+        return isinstance(condition, Value) and condition.dtype == _BOOL and i.outputs[0].dtype == _FLOAT
+    if i.name.startswith("logical_"):
+        return all([isinstance(x, Value) and x.dtype == _BOOL for x in i.args])
+    return i.name in (".copy", "equal", "not_equal") or _FLOAT in dtypes
+
+
+def _is_operand(x: object) -> bool:
+    """Whether it is an array, or a number that doesn't promote float32."""
+    if isinstance(x, np.generic):
+        return x.dtype in (_FLOAT, _BOOL, np.float16)
+    return isinstance(x, (Value, bool, int, float))
+
+
+def _reduced_dims(i: Instruction) -> list[int]:
+    """Returns the dims that a reduction without further options is over; none if it has such."""
+    x = i.args[0]
+    axis = i.kwargs.get("axis", i.args[1] if len(i.args) > 1 else 0 if "." in i.name else None)
+    extra = {name for name, v in i.kwargs.items() if v is not None} - {"axis", "keepdims"}
+    if not x.shape or extra or len(i.args) > 2:
+        return []
+    return sorted([a % x.ndim for a in leaves(axis) if a is not None])
+
+
+def domain(i: Instruction) -> tuple[int, int] | None:
+    """Returns the rows and columns of a loop that begins with this instruction; None if none does."""
+    if len(i.outputs) != 1:
+        return None
+    shape = i.outputs[0].shape
+    if i.name in _REDUCTIONS and i.args and isinstance(i.args[0], Value):
+        shape = i.args[0].shape
+    elif not is_step(i):
+        return None
+    size = int(np.prod(shape, dtype=np.int64))
+    return (size // shape[-1], shape[-1]) if shape and size else None
