@@ -42,6 +42,9 @@ def draw(program: Program, path: str | os.PathLike) -> None:
         file.write_text(svg(program) if suffix == ".svg" else _page(program), encoding="utf-8")
 
 
+Program.draw = draw
+
+
 def _page(program: Program) -> str:
     most = max([i.origin.count(".") + 1 for i in program.instructions if i.origin], default=0)
     levels = {**{f"{level}": level for level in range(1, most + 1)}, "all": None}

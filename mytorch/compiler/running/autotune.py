@@ -59,11 +59,19 @@ def strategy_of(i: Instruction, is_tuned: bool) -> Strategy:
 
 
 def table(program: Program) -> str:
-    """See `Program.strategies`."""
+    """Returns a table of the times of each loop in several strategies, measured now unless they were
+    before; results differ by the order of sums at most.
+
+    Raises:
+        RuntimeError: loops aren't compiled.
+    """
     if not is_compiled():
         raise RuntimeError("strategies(): loops are not compiled without Numba, or with use_fused(False)")
     loops = [(k, i) for k, i in enumerate(scheduled(program)) if i.name == "loop"]
     return "\n".join([_table(f"loop{k}", _case_of(i)) for k, i in loops])
+
+
+Program.strategies = table
 
 
 def _usual(i: Instruction) -> Strategy:

@@ -143,6 +143,23 @@ def _without_warnings(text: str) -> str:
     return f"{head}\n    token = errors.set(IGNORE)\n{body}"
 
 
+def source(program: Program, target: str | None = None) -> str:
+    """Returns the source that runs: compiled loops, and the calls of these and of NumPy's functions.
+
+    Args:
+        target: "cpu" or "cuda"; by default where the program runs. For the other one it is the source of
+            the loops alone, in Numba or Triton.
+    """
+    if target not in (None, "cpu", "cuda"):
+        raise ValueError(f'source(): expected "cpu" or "cuda", got {target!r}')
+    loops = loops_of(program, target or program.device.type)
+    own = target in (None, program.device.type)
+    return "\n\n\n".join([*loops, source_of(program)[0]] if own else loops)
+
+
+Program.source = source
+
+
 def loops_of(program: Program, kind: str) -> list[str]:
     """Returns the sources of the loops for a kind of device: "cpu" in Numba, "cuda" in Triton."""
     loops = [(f"loop{k}", i) for k, i in enumerate(scheduled(program)) if i.name == "loop"]
