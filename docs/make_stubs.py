@@ -40,8 +40,9 @@ TYPES = {  # the names of annotations, with their modules; any other is written 
     "DTypeLike": "mytorch.backends.dtypes", "DeviceLike": "mytorch.backends.device",
     "Generator": "mytorch.random", "IntOrInts": "mytorch.nn.functional.types",
     "Program": "mytorch.compiler.program.program", "Value": "mytorch.compiler.program.instruction",
-    "Instruction": "mytorch.compiler.program.instruction", "Memory": "mytorch.compiler.memory.live_ranges",
+    "Instruction": "mytorch.compiler.program.instruction", "Memory": "mytorch.compiler.memory.peak",
     "Chunked": "mytorch.compiler.parts.chunking", "Stream": "mytorch.compiler.parts.streaming",
+    "Strategies": "mytorch.compiler.running.execution",
 }  # fmt: skip
 ATTRIBUTES = {  # those that are no annotated properties
     "data": "Array", "grad": "Array | Any", "grad_fn": "Node | Any", "shape": "Size",

@@ -18,11 +18,11 @@ from .controls import (
 )
 from .files import saving  # noqa: F401
 from .files.loading import load, thaw
-from .memory import live_ranges  # noqa: F401
+from .memory import peak  # noqa: F401
 from .parts import chunking, streaming  # noqa: F401
 from .program.instruction import Instruction, Value
 from .program.program import Program
-from .running import autotune, execution, run  # noqa: F401
+from .running import execution, run  # noqa: F401
 from .tracing.capture import capture
 
 __all__ = [

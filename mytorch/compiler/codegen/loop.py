@@ -66,7 +66,7 @@ class Loop:
     Attributes:
         inputs: of each, whether it is (rows, n), (rows,), (n,) or a single number.
         outputs: the numbers of the steps whose results are stored.
-        places: the input in whose memory the result of a step is stored, as (step, input): see `reuse`.
+        places: the input in whose memory the result of a step is stored, as (step, input); see `in_place`.
     """
 
     inputs: tuple[str, ...]
@@ -81,7 +81,7 @@ class Loop:
 
     @functools.cached_property
     def stages(self) -> tuple[int, ...]:
-        """For each step the number of passes over the row that must be over before it."""
+        """For each step the number of sweeps over the row that must be over before it."""
         stages: list[int] = []
         for step in self.steps:
             stages.append(max([stages[k] for k in step.steps()], default=0) + step.reduces_rows)
@@ -92,9 +92,13 @@ class Loop:
         """The outputs with arrays of their own."""
         return [k for k in self.outputs if k not in dict(self.places)]
 
+    def may_store(self, k: int, x: int) -> bool:
+        """Whether the result of a step may be stored in the memory of an input."""
+        return self.inputs[x] == FULL == self.steps[k].kind and self.is_read_first(x)
+
     def is_read_first(self, x: int) -> bool:
         """Whether each element of an input is read before any result is stored in its place: in the only
-        pass, and not by a reduction, which follows what is stored."""
+        sweep, and not by a reduction, which follows what is stored."""
         for step, stage in zip(self.steps, self.stages, strict=True):
             reads = step.kind != ROW or step.reduces_rows
             if step.name == "take" or (reads and stage - step.reduces_rows > 0):

@@ -61,8 +61,33 @@ class Strategy(NamedTuple):
     block: int = 4096
     parts: int = 64
 
+    def changes(self, usual: Strategy) -> str:
+        """Returns in what it differs from the usual strategy, as "bits=0"."""
+        changes = [f"{name}={x}" for name, x in self._asdict().items() if x != getattr(usual, name)]
+        return " ".join(changes) or "as usual"
+
 
 DEFAULT = Strategy()
+
+
+def usual(elements: int) -> Strategy:
+    """Returns the strategy of a loop that wasn't measured: one thread for few elements, which saves some
+    microseconds."""
+    return Strategy(threads=int(elements < SMALL))
+
+
+def candidates(loop: Loop, elements: int, pool: int) -> list[Strategy]:
+    """Returns the strategies that make a difference for a loop, at most 4, the usual one first.
+
+    Args:
+        pool: the number of threads.
+    """
+    first = usual(elements)
+    changes = [{}, {"bits": 0}, {"keeps": False}, {"threads": 1 - first.threads} if pool > 1 else {}]
+    found: dict[tuple[str, int], Strategy] = {}
+    for strategy in [first._replace(**change) for change in changes]:
+        found.setdefault((source(loop, strategy=strategy), strategy.threads), strategy)
+    return [*found.values()]
 
 
 def source(loop: Loop, name: str = "loop", strategy: Strategy = DEFAULT) -> str:

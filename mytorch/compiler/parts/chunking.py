@@ -14,7 +14,7 @@ from ...core.overriding import overriding
 from ...core.tensor import Tensor, from_raw, raw_of
 from ...utils.nested import mapped
 from ...utils.reading import is_count
-from ..memory.live_ranges import Memory, size_text
+from ..memory.peak import Memory, size_text
 from ..program.instruction import Value
 from ..program.program import Program, check_inputs
 from .crossing import PRICES

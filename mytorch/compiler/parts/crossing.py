@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...backends.functions import row_of
 from ...backends.functions.table import CONTRACTION
-from ..memory.live_ranges import nbytes_of
+from ..memory.peak import nbytes_of
 from ..program.instruction import Instruction, Value
 from .minimum_cut import Network
 

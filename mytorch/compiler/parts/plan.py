@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from ...backends.device import CPU
-from ..memory.live_ranges import Held, Memory, nbytes_of
+from ..memory.peak import Held, Memory, nbytes_of
 from ..passes import fold_constants, fold_views, functionalize, merge_common_subexpressions, remove_dead_code
 from ..program.instruction import Instruction, Value
 from ..program.program import Program
