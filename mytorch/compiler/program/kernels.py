@@ -23,14 +23,14 @@ from ...nn.functional.composite import Composite, Unsupported
 from .instruction import Value
 
 # Those with products or steps inside, and those whose kernels do more in a pass than a loop can.
-KEPT = (
+KERNELS = (
     "linear", "linear_activation", "linear_cross_entropy", "quantized_linear", "conv1d", "conv2d",
     "scaled_dot_product_attention", "self_attention", "rotary_embedding", "rnn_steps", "lstm_steps",
     "gru_steps", "embedding", "dropout", "cross_entropy", "layer_norm", "add_layer_norm", "rms_norm",
     "group_norm", "gelu", "swiglu", "geglu",
 )  # fmt: skip
 # On a GPU these of half precision, too: a loop computes in float32 and would need casts before and behind it.
-KEPT_IN_HALF = ("sigmoid", "silu", "leaky_relu", "relu", "squared_relu", "softmax", "log_softmax")
+KERNELS_IN_HALF = ("sigmoid", "silu", "leaky_relu", "relu", "squared_relu", "softmax", "log_softmax")
 # Those that check elements, which aren't there in a capture, and the number of arguments for their checkers.
 CHECKED = {"embedding": 7, "cross_entropy": 7, "linear_cross_entropy": 8}
 _APART = ("linear", "layer_norm", "add_layer_norm", "rms_norm", "group_norm", "gelu", "swiglu", "geglu")
@@ -38,14 +38,14 @@ _SMALL = 1 << 14  # elements
 _SMALL_PRODUCT = 1 << 20  # multiplications
 
 
-def call_kept(composite: Composite, args: tuple, has_kernels: bool) -> Any:
-    """Notes a composite in KEPT as one instruction; returns its results, or None for another.
+def call_kernel(composite: Composite, args: tuple, has_kernels: bool) -> Any:
+    """Notes a composite in KERNELS as one instruction; returns its results, or None for another.
 
     Args:
         has_kernels: without, only those are kept that check elements.
     """
     name = composite.__name__
-    is_kept = name in (KEPT if has_kernels else CHECKED) or (has_kernels and _is_half_on_a_gpu(name, args))
+    is_kept = name in (KERNELS if has_kernels else CHECKED) or (has_kernels and _is_half_on_a_gpu(name, args))
     if not is_kept or composite.manual_variant is None:
         return None
     if _is_small(name, args):
@@ -57,7 +57,7 @@ def call_kept(composite: Composite, args: tuple, has_kernels: bool) -> Any:
 
 
 def _is_half_on_a_gpu(name: str, args: tuple) -> bool:
-    return name in KEPT_IN_HALF and is_half(args[0].dtype) and thread.tracer.device is not CPU
+    return name in KERNELS_IN_HALF and is_half(args[0].dtype) and thread.tracer.device is not CPU
 
 
 def _is_small(name: str, args: tuple) -> bool:

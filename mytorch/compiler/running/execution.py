@@ -31,6 +31,22 @@ from .checked import is_on
 from .movers import movers
 
 
+class Written:
+    """What a program writes to; what Python's objects write (`host`) isn't counted.
+
+    Attributes:
+        inputs: their positions.
+        state: the values of the state.
+        owners: weak references to the tensors of the state.
+    """
+
+    def __init__(self, program: Program):
+        written = {value for i in program.instructions if not i.is_host for value in i.written}
+        self.inputs = [k for k, x in enumerate(program.inputs) if x in written]
+        self.state = [value for value in program.state if value in written]
+        self.owners = [owner for value, owner in program.owners.items() if value in written]
+
+
 class Executable:
     """A program as a function of raw arrays, (inputs) -> outputs nested as the program's.
 
@@ -44,15 +60,11 @@ class Executable:
         self._state = [(value, owner, program.state[value]) for value, owner in program.owners.items()]
         self._transposed = [(name_of(y), name_of(x)) for y, x in transposed_state(program).items()]
         self.build()
-        changed = {value for i in program.instructions if not i.is_host for value in i.written}
-        self._changed = [owner for value, owner in program.owners.items() if value in changed]
-        self._written = [k for k, x in enumerate(program.inputs) if x in changed]
-        self._written_state = [value for value in program.state if value in changed]
-        self.writes = bool(self._written or self._written_state)
-        self.movers = movers(program)
+        self._written = Written(program)
+        self.writes, self.movers = bool(self._written.inputs or self._written.state), movers(program)
         names = {i.name for i in program.instructions}
         self._has_kernels = "kernel" in names
-        self._has_vjps = "kernel.vjp" in names or any(x.dtype.kind == "O" for x in program.results())
+        self._has_vjps = "kernel.vjp" in names or any([x.dtype.kind == "O" for x in program.results()])
 
     def build(self) -> None:
         """Generates the function, with the kernels that are there, and for the number of threads."""
@@ -104,11 +116,11 @@ class Executable:
     def overlap(self, raws: Sequence[RawArray]) -> bool:
         """Returns whether an input or state that is written shares memory with another input or state: a
         program takes them as independent."""
-        values = [value for value, _, _ in self._state] if self._written else self._written_state
+        written = self._written.inputs
+        values = [value for value, _, _ in self._state] if written else self._written.state
         state = [self._namespace[name_of(value)] for value in values]
         return any([
-            np.may_share_memory(raws[k], other)
-            for k in self._written for other in (*raws[:k], *raws[k + 1 :])
+            np.may_share_memory(raws[k], other) for k in written for other in (*raws[:k], *raws[k + 1 :])
         ]) or any([np.may_share_memory(x, raw) for x in state for raw in raws])  # fmt: skip
 
     def _transpose(self) -> None:
@@ -117,7 +129,7 @@ class Executable:
 
     def __call__(self, *raws: RawArray) -> Any:
         """Runs the program; its state must be bound."""
-        for reference in self._changed:
+        for reference in self._written.owners:
             owner = reference()
             if owner is not None:
                 increment_version(owner)
