@@ -66,7 +66,7 @@ def main():
     add = parser.add_argument
     add("--tree", type=Path, default=Path("."), help="a checkout with mytorch/ and tests/")
     add("--seed", type=int, default=0, help="chooses the faults")
-    add("--count", type=int, default=300, help="each area has a share of this, all together 1.7 times as many")
+    add("--count", type=int, default=300, help="each area has its share of it, all have 1.7 of it")
     add("--areas", nargs="+", choices=AREAS, default=[*AREAS], help="those that are wanted; by default all")
     add("--cache", type=Path, required=True, help="file: which test runs what; an interrupted run goes on")
     add("--out", type=Path, required=True, help="file: the mutants; what is in it already isn't run again")
