@@ -19,7 +19,7 @@ from ...core.tensor import Tensor, raw_of
 from ...nn.functional.composite import Composite, use_fused
 from ...utils.nested import leaves, mapped
 from ..program.instruction import Instruction, Value
-from ..program.kernels import call_kept
+from ..program.kernels import call_kernel
 from ..program.origins import Origins
 from ..program.program import Program
 from .host import Draws, HostCalls
@@ -277,7 +277,7 @@ class Tracer(HostCalls, Kind):
 
     def composite(self, composite: Composite, args: tuple) -> Any:
         """Returns the results of a composite that stays one instruction (see `kernels`), or its reference."""
-        kept = call_kept(composite, args, self._keeps_composites)
+        kept = call_kernel(composite, args, self._keeps_composites)
         return composite.run_reference(*args) if kept is None else kept
 
     def checks(
