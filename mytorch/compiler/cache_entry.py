@@ -15,8 +15,9 @@ from . import boundary
 from .backend import Backend
 from .graph_breaks.syntax import is_part
 from .graph_breaks.watching import Changed, watching
-from .guards.places import Comparison, Place
+from .guards.places import Place
 from .guards.reachable import Reachable
+from .guards.state_guards import Comparison
 from .partition import Partition
 from .program.instruction import Value
 from .program.program import fits
@@ -148,7 +149,7 @@ class Version:
             for place, kind in self.places.items():
                 if type(place.read()) is not kind:
                     return f"{place} is no {kind.__name__}"
-        return self._snapshot.change()
+        return self._snapshot.failure()
 
     def changed_numbers(self) -> set[Place]:
         """Returns the places of numbers in objects that are others than in the capture: see `Reachable`."""

@@ -17,7 +17,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ..guards.places import MISSING, Attributes, content
-from ..guards.snapshot import PLAIN, Snapshot
+from ..guards.snapshot import Snapshot
+from ..guards.state_guards import PLAIN
 from .code import codes_in, instructions_of
 from .opaque import is_foreign, is_pure
 

@@ -27,7 +27,7 @@ from ...backends.device import device
 from ...core.array import Array
 from ...core.tensor import Tensor
 from ...random import Generator
-from ..guards.snapshot import LONGEST, PLAIN
+from ..guards.state_guards import LONGEST, PLAIN
 
 # Modules of Python whose functions and classes only compute.
 _PURE = {

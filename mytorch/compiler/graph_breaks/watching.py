@@ -183,7 +183,7 @@ class Watch:
     def _changed(self, frame: types.FrameType, event: str, arg: Any, local: Callable | None) -> Callable:
         """Looks for changes, line by line."""
         if event != "opcode":
-            if not self.found and self._snapshot.lasting_change() is not None:
+            if not self.found and self._snapshot.lasting_failure() is not None:
                 self._note(frame)
             self.lines[frame] = frame.f_lineno
         if local is not None:

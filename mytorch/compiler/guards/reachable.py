@@ -33,7 +33,8 @@ from ..graph_breaks.opaque import CONTAINERS, WRAPPERS, is_foreign, objects_in, 
 from ..graph_breaks.refusals import Refusals
 from .kinds import is_followed, is_own, is_users, methods_of, slots_of
 from .places import Attributes, Place, content
-from .snapshot import PLAIN, Snapshot
+from .snapshot import Snapshot
+from .state_guards import PLAIN
 
 _RATES = {"param_groups", "get_last_lr", "_last_lr", "last_epoch"}
 _HELD = {*REGISTRIES, "_non_persistent_buffers_set"}  # a module's own, which are never replaced
@@ -346,7 +347,7 @@ class Reachable:
             self._stored |= names_in(function.__code__)
             return
         for cell in function.__closure__ or ():
-            if self.snapshot.keep_cell(cell):
+            if self.snapshot.keep_variable(cell):
                 yield content(cell)
         yield from self._of_dict(Attributes(function, _OF_FUNCTIONS), _OF_FUNCTIONS)
         code = function.__code__
