@@ -7,10 +7,9 @@ object in two places, or has been changed, would not be so after it.
 from __future__ import annotations
 
 import enum
-import inspect
 import types
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import is_dataclass
 from typing import Any
 
@@ -22,10 +21,6 @@ from ..core.size import Size
 from ..core.tensor import Tensor, raw_of
 from ..nn.module import Module
 from ..utils.nested import Made, leaves, mapped
-from .graph_breaks.opaque import why_opaque
-from .graph_breaks.refusals import Refusals
-from .graph_breaks.syntax import plain
-from .graph_breaks.watching import refused
 from .tracing.capture import Traced, attributes_of
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
@@ -34,23 +29,6 @@ _LASTING = (
     np.ufunc, device, enum.Enum, range,
 )  # fmt: skip
 """Types whose objects are equal, or the same, in each call."""
-
-
-def note_opaque(refusals: Refusals, function: Callable, args: tuple, kwargs: dict) -> None:
-    """Notes which parameters of a function are opaque.
-
-    Raises:
-        NotImplementedError: it isn't known which, as for a module with hooks, or the function itself is.
-    """
-    if (what := why_opaque(function)) is not None:
-        raise refused(what)
-    whats = [why_opaque(x) for x in leaves((args, kwargs))]
-    if any(whats):
-        found = plain(function)
-        if found is None or (isinstance(function, Module) and function._hooks is not None):
-            raise refused(next(filter(None, whats)))
-        like = function.forward if isinstance(function, Module) else function
-        refusals.note_parameters(found.__code__, inspect.signature(like).bind(*args, **kwargs).arguments)
 
 
 def own_attributes(x: object) -> list[object]:

@@ -25,19 +25,18 @@ from pathlib import Path
 from typing import Any
 
 from .callees import CALLEE, Callees
-from .effects import Scope
 from .syntax import (
     arguments,
     cells_of,
     function_of,
     is_part,
     keep,
-    line_in,
     plain,
     tree_of,
     with_plain,
 )
-from .variables import NONE, Exits, Flow, Names, captured, read, stored
+from .variables import NONE, Exits, Flow, Names, Scope, captured, read, stored
+from .watching import frames_of
 
 _REFUSED = (
     ast.Global, ast.Nonlocal, ast.Delete, ast.Import, ast.ImportFrom, ast.ClassDef, ast.AsyncFunctionDef,
@@ -94,7 +93,7 @@ def split(function: Callable, error: BaseException, make: Callable[[Callable], A
     tree = None if found is None else tree_of(found)
     if tree is None or _is_unusual(tree):
         return None
-    line, file = line_in(error, found), found.__code__.co_filename
+    line, file = _line_in(error, found), found.__code__.co_filename
     callees = Callees(error, found, make)
     splitter = _Splitter(found, tree, line, make, callees)
     new = splitter.function()
@@ -102,6 +101,12 @@ def split(function: Callable, error: BaseException, make: Callable[[Callable], A
     if splitter.parts or callees.codes:
         return Split(with_plain(function, new), splitter.parts, *called, file, line)
     return Split(function, [], *called, file, line or tree.body[0].lineno) if is_part(function) else None
+
+
+def _line_in(error: BaseException, function: types.FunctionType) -> int | None:
+    """Returns the line of the function at which an exception left it; None if it was raised elsewhere."""
+    frames = [line for code, line in frames_of(error) if code is function.__code__]
+    return frames[0] if frames else None
 
 
 def _is_unusual(tree: ast.FunctionDef) -> bool:

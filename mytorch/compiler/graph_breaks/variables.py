@@ -1,14 +1,22 @@
 """Local variables of a function, by its syntax tree: what statements read and assign.
 
 `Flow.live` goes backwards and finds what is read later (liveness); `Flow.assigned` goes forwards and finds
-what has a value whatever happened before (definite assignment). Both err on the safe side.
+what has a value whatever happened before (definite assignment). Both err on the safe side. `Scope` has the
+values of variables that aren't local.
 """
 
 from __future__ import annotations
 
 import ast
+import builtins
+import types
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+
+from ..guards.allowed import why_opaque
+from ..guards.modules import is_mytorchs
+from ..guards.places import MISSING, content
+from .syntax import cells_of
 
 Names = frozenset[str]
 NONE: Names = frozenset()
@@ -213,3 +221,46 @@ class Flow:
             after &= self.assigned_block(handler.body, before)
         named = {handler.name for handler in statement.handlers}  # these are deleted
         return self.assigned_block(statement.finalbody, after) - named
+
+
+class Scope:
+    """The variables of a function that aren't local, by their names.
+
+    Args:
+        locals: the names of the local variables.
+    """
+
+    def __init__(self, function: types.FunctionType, locals: Names):
+        self._locals, self._cells, self._globals = locals, cells_of(function), function.__globals__
+
+    def loads_opaque(self, node: ast.AST) -> bool:
+        """Returns whether a node is known to load something that a program can't hold."""
+        found = self._value(node) if isinstance(node, (ast.Name, ast.Attribute)) else MISSING
+        is_module = isinstance(found, types.ModuleType)  # of which a function may only compute
+        return not is_module and found is not MISSING and why_opaque(found) is not None
+
+    def suppresses(self, statement: ast.With) -> bool:
+        """Returns whether a `with` statement may suppress exceptions: those of the package don't."""
+        made = [item.context_expr for item in statement.items]
+        found = [self._value(x.func if isinstance(x, ast.Call) else x) for x in made]
+        return not all(map(_raises, found))
+
+    def _value(self, node: ast.expr) -> object:
+        """Returns what a dotted name that isn't local refers to now, if it is in a module or a closure."""
+        if isinstance(node, ast.Attribute):
+            owner = self._value(node.value)
+            if isinstance(owner, types.ModuleType):
+                return getattr(owner, node.attr, MISSING)
+            return owner if type(owner).__module__.startswith("mytorch.") else MISSING
+        if not isinstance(node, ast.Name) or node.id in self._locals:
+            return MISSING
+        if node.id in self._cells:
+            return content(self._cells[node.id])
+        return self._globals.get(node.id, getattr(builtins, node.id, MISSING))
+
+
+def _raises(manager: object) -> bool:
+    """Returns whether a context manager, or what makes it, is known to raise the exceptions of its block."""
+    kind = manager if isinstance(manager, (type, types.FunctionType)) else type(manager)
+    is_known = manager is open or kind.__name__ == "nullcontext" or is_mytorchs(kind.__module__)
+    return is_known and manager is not MISSING

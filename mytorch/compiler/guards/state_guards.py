@@ -1,8 +1,8 @@
 """Guards of Python's state: each compares one thing with what it was when the function was traced.
 
 A guard says three things: which expressions are true as long as nothing has changed, which most often is so
-(those of all guards become one function, see `Comparison`); what has changed, if they aren't true; and how the
-change is undone, if the traced function itself has made it.
+(the expressions of all guards become one function, see `Comparison`); what has changed, if they aren't true;
+and how the change is undone, if the traced function itself has made it.
 """
 
 from __future__ import annotations

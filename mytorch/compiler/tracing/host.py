@@ -199,11 +199,10 @@ class HostCalls:
     def check_replaced(self, used: Iterable[Value]) -> None:
         """Raises an error for what a step may have moved that can't be foreseen."""
         if not self._replaced.isdisjoint([x.storage for x in used]):
-            self.refused = NotImplementedError(
+            self.break_graph(NotImplementedError(
                 "a program can't use a parameter or gradient after a step that may move it: of an optimizer "
                 "with a step() of its own, or after one of its schedule"
-            )
-            raise self.refused
+            ))  # fmt: skip
 
     def note_call(self, method: Callable, *args: object, **kwargs: object) -> None:
         """Notes a call of an object's method that returns nothing and writes to no tensor.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -55,7 +55,7 @@ class Tracer(HostCalls, Kind):
         owners: the tensors of the state.
         takes_launches: calls of compiled kernels are noted: see `lowering`.
         reads_rates: the function may read what a step of a schedule changes.
-        refused: the last error of what the program can't hold, which the function itself may have caught.
+        graph_break: the last error that should end the trace; the function itself may have caught it.
         picks: `x[i]` with an integer `i` that the program computes is noted, as a copy; see `pick`.
     """
 
@@ -73,7 +73,7 @@ class Tracer(HostCalls, Kind):
         self.state: dict[Value, RawArray] = {}
         self.constants: dict[Value, RawArray] = {}
         self.owners: dict[Value, Tensor] = {}
-        self.refused: NotImplementedError | None = None
+        self.graph_break: NotImplementedError | None = None
         self.origins = Origins(self)
         self._keeps_composites = use_fused.default
         self._answer = answer
@@ -85,6 +85,11 @@ class Tracer(HostCalls, Kind):
         self._is_inside = False
         self._first = 0  # the number of the first value
         super().__init__()
+
+    def break_graph(self, error: NotImplementedError) -> NoReturn:
+        """Raises an error that ends the trace; it is raised again at the end if the function catches it."""
+        self.graph_break = error
+        raise error
 
     def new(self, x: MetaArray) -> Value:
         """Returns a new value for an array."""
@@ -240,8 +245,9 @@ class Tracer(HostCalls, Kind):
         self._stale |= {copy for copy, base in self._picked.items() if base in i.written}
 
     def _refuse_pick(self) -> None:
-        self.refused = Picked("a program can't write to, or return, a view at an index that it computes")
-        raise self.refused
+        self.break_graph(
+            Picked("a program can't write to, or return, a view at an index that it computes")
+        )
 
     @contextmanager
     def inside(self) -> Iterator[None]:
@@ -324,8 +330,7 @@ class Tracer(HostCalls, Kind):
                 raise NotImplementedError("a program can't hold an element of an array that Python reads")
             return self._answer(self, self.value(x))
         except NotImplementedError as error:
-            self.refused = error
-            raise
+            self.break_graph(error)
 
     def _lifted_leaf(self, x: Any) -> Any:
         return self.held(x) if is_raw(x) else x
@@ -358,8 +363,7 @@ class Tracer(HostCalls, Kind):
         return self.device
 
     def once(self, what: str) -> None:
-        self.refused = NotImplementedError(f"a program can't hold {what}")
-        raise self.refused
+        self.break_graph(NotImplementedError(f"a program can't hold {what}"))
 
     def moved(self, raw: RawArray, target: device) -> RawArray | None:
         if device_of(raw) is META:

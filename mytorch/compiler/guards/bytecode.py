@@ -20,9 +20,11 @@ _ANY_ATTRIBUTE = {
 }  # fmt: skip
 _LOADS = ("LOAD_GLOBAL", "LOAD_NAME")  # instructions of Python that load a global
 _OF_OBJECTS = {"LOAD_GLOBAL", "LOAD_DEREF", "LOAD_NAME", "LOAD_FAST"}
-_OF_ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "STORE_ATTR", "DELETE_ATTR")
+_ATTRIBUTE_LOADS = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR")
+_OF_ATTRIBUTES = (*_ATTRIBUTE_LOADS, "STORE_ATTR", "DELETE_ATTR")
+_CALLS = ("PRECALL", "CALL", "CALL_FUNCTION")  # the first one before the second one in Python 3.11
 
-
+Instructions = list[dis.Instruction]
 Modules = Container[tuple[int, int]]  # where code loads a module, by its id, and the offset
 
 
@@ -86,7 +88,8 @@ def names_of_class(kind: type) -> frozenset[str]:
 
 
 def gets_at_others(code: types.CodeType, modules: Modules = ()) -> bool:
-    """Whether a function gets at attributes that it doesn't name, other than those of some modules."""
+    """Returns whether a function gets at attributes that it doesn't name, other than those of some
+    modules."""
     if code.co_filename == "<string>":  # of a dataclass: `__eq__` names `__class__`
         return False
     if any([i.opname == "MATCH_CLASS" for i in _instructions_in(code)]):
@@ -98,7 +101,7 @@ def gets_at_others(code: types.CodeType, modules: Modules = ()) -> bool:
 
 
 def _formats(before: dis.Instruction, i: dis.Instruction) -> bool:
-    """Whether it may be `"{0.name}".format(x)`: of a string that isn't written out that isn't known."""
+    """Returns whether it may be `"{0.name}".format(x)`: also if the text isn't written out."""
     if i.opname not in _OF_ATTRIBUTES or i.argval not in ("format", "format_map"):
         return False
     text = before.argval if before.opname == "LOAD_CONST" else None
@@ -116,53 +119,56 @@ def attribute_loads_in(
     """
     found = [i for i in instructions_of(code) if i.opname != "EXTENDED_ARG"]
     for k, i in enumerate(found):
-        if i.argval == "getattr" and i.opname in _LOADS and _asks(found[k + 1 :], code, modules):
-            continue
-        if i.opname in (*_LOADS, *_OF_ATTRIBUTES) and i.argval in _ANY_ATTRIBUTE:
-            yield i.offset, i.argval, _name_in(found[k + 1 :]) if i.argval == "getattr" else None
-        elif i.opname in _OF_ATTRIBUTES[:3]:
-            yield i.offset, i.argval, i.argval
+        is_any = i.opname in (*_LOADS, *_OF_ATTRIBUTES) and i.argval in _ANY_ATTRIBUTE
+        if is_any and i.argval == "getattr":
+            arguments = _arguments_in(found[k + 1 :])
+            last = arguments[0][-1].offset if arguments and _is_path(arguments[0]) else None
+            if i.opname not in _LOADS or (id(code), last) not in modules:
+                yield i.offset, "getattr", _name_in(arguments)
+        elif is_any or i.opname in _ATTRIBUTE_LOADS:
+            yield i.offset, i.argval, None if is_any else i.argval
 
 
-def _asks(later: list[dis.Instruction], code: types.CodeType, modules: Modules) -> bool:
-    """Whether the first argument in a call of `getattr`, which was just loaded, is one of some modules."""
-    first = next((k for k, i in enumerate(later) if (id(code), i.offset) in modules), None)
-    loads = [] if first is None else [i.opname for i in later[: first + 1] if i.opname != "PUSH_NULL"]
-    if first is None or loads[0] not in _OF_OBJECTS or not {*loads[1:]} <= {"LOAD_ATTR"}:
-        return False
-    depth = 1  # of the stack: the module, and what comes next, until the call
-    for before, i in pairwise(later[first:]):
-        is_call = i.opname == "PRECALL" or i.opname == "CALL" and before.opname != "PRECALL"
-        if is_call and depth == i.arg:
-            return True
+def _arguments_in(later: Instructions) -> list[Instructions]:
+    """Returns the instructions for each argument of a call, of those after the one that loads its function;
+    nothing if these are no call, or have jumps in them."""
+    depth, start = 0, {}  # of the stack, and where each item of it begins
+    is_before_call = False
+    for k, i in enumerate(later):
+        if i.opname in _CALLS and not is_before_call and 0 < depth == i.arg:
+            ends = [*[start[n] for n in range(1, depth)], k]
+            return [later[start[n] : end] for n, end in enumerate(ends)]
         is_jump = i.opcode in dis.hasjrel or i.opcode in dis.hasjabs
-        depth += 0 if is_jump else dis.stack_effect(i.opcode, i.arg)
-        if is_jump or depth < 2:
-            return False
-    return False
+        height = -1 if is_jump else depth + dis.stack_effect(i.opcode, i.arg)
+        if height < 0:
+            return []
+        if k or i.opname != "PUSH_NULL":  # which may come after the function
+            start |= dict.fromkeys(range(depth, height), k)
+            depth, is_before_call = height, i.opname == "PRECALL"
+    return []
 
 
-def _name_in(later: list[dis.Instruction]) -> str | None:
-    """Returns the name in a call of `getattr`, which was just loaded, if it is written out, and the other
-    arguments are a name or an attribute, and a name or a constant."""
-    kinds = [i.opname for i in later[:20] if i.opname != "PUSH_NULL"]
-    k = 1
-    while kinds[k] == "LOAD_ATTR":
-        k += 1
-    is_simple = kinds[0].startswith("LOAD_") and kinds[k] == "LOAD_CONST"
-    ends = [kind.startswith(("CALL", "PRECALL")) for kind in kinds[k + 1 : k + 3]]
-    is_simple = is_simple and (ends[0] or (kinds[k + 1].startswith("LOAD_") and ends[1]))
-    return [i.argval for i in later if i.opname != "PUSH_NULL"][k] if is_simple else None
+def _is_path(instructions: Instructions) -> bool:
+    """Returns whether instructions load an object, or an attribute of one by its name, as `nn.functional`."""
+    names = [i.opname for i in instructions]
+    return not _OF_OBJECTS.isdisjoint(names[:1]) and {*names[1:]} <= {"LOAD_ATTR"}
+
+
+def _name_in(arguments: list[Instructions]) -> str | None:
+    """Returns the name in a call of `getattr`, given its arguments, if it is written out."""
+    found = arguments[1] if len(arguments) > 1 else []
+    return found[0].argval if [i.opname for i in found] == ["LOAD_CONST"] else None
 
 
 def gets_at_classes(code: types.CodeType) -> bool:
-    """Whether a function may get at the class of an object; `__eq__` of a dataclass only compares it."""
+    """Returns whether a function may get at the class of an object; `__eq__` of a dataclass only compares
+    it."""
     is_made = code.co_filename == "<string>"
     return not is_made and ("type" in globals_in(code) or "__class__" in names_in(code))
 
 
 def compares_identity(code: types.CodeType) -> bool:
-    """Whether a function asks what is the same object (`x is y`), other than None."""
+    """Returns whether a function asks what is the same object (`x is y`), other than None."""
     is_none = False
     for i in _instructions_in(code):
         if i.opname == "IS_OP" and not is_none:
