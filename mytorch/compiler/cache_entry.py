@@ -91,11 +91,11 @@ class Version:
             ]
             if any([x._grad is not None for x in found.arguments if isinstance(x, Tensor)]):
                 raise NotImplementedError("backward() would set the .grad of an argument")
-            boundary.refuse_changes(found)
-            boundary.refuse_objects(found, seen)
+            boundary.check_arguments(found)
+            boundary.check_result(found, seen)
             found.result = boundary.with_made(found.result, seen)
             if is_part(function):
-                boundary.refuse_views(found)
+                boundary.check_views(found)
             names = {i.name for i in found.tracer.instructions}
             tracer = found.tracer
             self._reachable.snapshot.forget_arrays([*tracer.state.values(), *tracer.constants.values()])

@@ -21,7 +21,7 @@ from .syntax import cells_of
 Names = frozenset[str]
 NONE: Names = frozenset()
 _SCOPES = (ast.Lambda, ast.FunctionDef)
-_CONSUMERS = ("all", "any", "dict", "list", "max", "min", "set", "sorted", "sum", "tuple")  # of generators
+_CONSUMERS = ("all", "any", "dict", "list", "max", "min", "set", "sorted", "sum", "tuple")
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
@@ -32,11 +32,7 @@ def read(node: ast.AST | None) -> Names:
     if isinstance(node, ast.Name):
         return frozenset([node.id]) if isinstance(node.ctx, ast.Load) else NONE
     if isinstance(node, _SCOPES):
-        arguments = node.args
-        own = {a.arg for a in ast.walk(arguments) if isinstance(a, ast.arg)}
-        body = node.body if isinstance(node.body, list) else [node.body]
-        outside = [*arguments.defaults, *arguments.kw_defaults, *getattr(node, "decorator_list", ())]
-        return _all_read(outside) | (_all_read(body) - own - _all_stored(body))
+        return _read_by_function(node)
     if isinstance(node, _COMPREHENSIONS):
         own = _all_stored(generator.target for generator in node.generators)
         return read(node.generators[0].iter) | (_all_read(ast.iter_child_nodes(node)) - own)
@@ -44,6 +40,14 @@ def read(node: ast.AST | None) -> Names:
     if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
         found |= {node.target.id}
     return found
+
+
+def _read_by_function(node: ast.Lambda | ast.FunctionDef) -> Names:
+    arguments = node.args
+    own = {a.arg for a in ast.walk(arguments) if isinstance(a, ast.arg)}
+    body = node.body if isinstance(node.body, list) else [node.body]
+    outside = [*arguments.defaults, *arguments.kw_defaults, *getattr(node, "decorator_list", ())]
+    return _all_read(outside) | (_all_read(body) - own - _all_stored(body))
 
 
 def _all_read(nodes: Iterable[ast.AST | None]) -> Names:
@@ -81,11 +85,15 @@ def _surely_stored(node: ast.stmt) -> Names:
 def captured(body: list[ast.stmt]) -> Iterator[str]:
     """Yields the variables that lambdas, generators and nested functions read, perhaps later."""
     nodes = [node for statement in body for node in ast.walk(statement)]
-    calls = [node for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
-    consumed = {id(x) for call in calls if call.func.id in _CONSUMERS for x in call.args}
+    consumed = {id(x) for node in nodes if _consumes(node) for x in node.args}
     for node in nodes:
         if isinstance(node, _SCOPES) or (isinstance(node, ast.GeneratorExp) and id(node) not in consumed):
             yield from read(node)
+
+
+def _consumes(node: ast.AST) -> bool:
+    """Returns whether a node is a call of a function that takes all items of a generator at once."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _CONSUMERS
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ eager draws.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -95,7 +95,7 @@ class _Slot:
             self.known = grad
 
 
-def _refuse_hook(owner: Tensor) -> None:
+def _raise_of_hook(owner: Tensor) -> None:
     raise NotImplementedError(
         "a program can't hold hooks of accumulated gradients, as DDP's: compile the module inside"
     )
@@ -106,10 +106,9 @@ class HostCalls:
 
     def __init__(self) -> None:
         self._held: dict[int, _Held] = {}  # by the id of the tensor, which stays alive
-        self._leaves: dict[int, Node | None] = {}  # what they are in the graph meanwhile, by the id, too
+        self._leaves: dict[int, Node | None] = {}  # by the id, the tensor's node while the function runs
         self._slots: list[_Slot] = []
         self._draws: dict[int, tuple[Value, Draw]] = {}
-        self._replaced: set[Value] = set()  # parameters and gradients after a step that may move them
         self._scheduled: set[int] = set()  # the ids of optimizers whose options a schedule has changed
 
     def replace(self, owner: Tensor, raw: RawArray, x: MetaArray) -> None:
@@ -126,7 +125,7 @@ class HostCalls:
             owner.requires_grad_()
         self._leaves[id(owner)] = owner._node
         if owner._post_hooks:  # it would be called now, and not in each run
-            owner._post_hooks = {0: _refuse_hook}
+            owner._post_hooks = {0: _raise_of_hook}
         owner.grad_slot = _Slot(self, owner, has_graph)  # one that is frozen may have a gradient, too
         self._slots.append(owner.grad_slot)
 
@@ -194,15 +193,7 @@ class HostCalls:
         written = tuple([self.value(p._data._array) for p in params] + [*map(self.value, grads)])
         self.host("step", Reference(optimizer), written=written)
         if not optimizer._step_supports_amp_scaling or id(optimizer) in self._scheduled:
-            self._replaced |= {x.storage for x in written}
-
-    def check_replaced(self, used: Iterable[Value]) -> None:
-        """Raises an error for what a step may have moved that can't be foreseen."""
-        if not self._replaced.isdisjoint([x.storage for x in used]):
-            self.break_graph(NotImplementedError(
-                "a program can't use a parameter or gradient after a step that may move it: of an optimizer "
-                "with a step() of its own, or after one of its schedule"
-            ))  # fmt: skip
+            self.stale.add_moved(written)
 
     def note_call(self, method: Callable, *args: object, **kwargs: object) -> None:
         """Notes a call of an object's method that returns nothing and writes to no tensor.
