@@ -7,6 +7,7 @@ import functools
 import re
 import types
 from collections.abc import Container, Iterator
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 _DYNAMIC = {  # with these a function gets at attributes without naming them
@@ -49,63 +50,11 @@ def parameter_loads_in(code: types.CodeType, names: Container[str]) -> Iterator[
             yield from [(i.offset, name) for name in loaded if name in names]
 
 
-def globals_in(code: types.CodeType) -> set[str]:
-    """Returns the names of globals alone: `optimizer.step` isn't a global function `step`."""
-    return {i.argval for i in _instructions_in(code) if i.opname in _LOADS}
-
-
-def attributes_in(code: types.CodeType) -> Iterator[tuple[str, str]]:
-    """Yields the names of attributes, each with that of the attribute whose attribute it is, or "": for
-    `x.optimizer.step` "optimizer" with "", and "step" with "optimizer"."""
-    yield from [(name, "") for name in _names_of_getattr(code) if name is not None]
-    before = ""
-    for i in _instructions_in(code):
-        if i.opname in _OF_ATTRIBUTES:
-            yield i.argval, before
-        if i.opname != "EXTENDED_ARG":
-            before = i.argval if i.opname == "LOAD_ATTR" else ""
-
-
-@functools.lru_cache(1000)
-def stores_in(code: types.CodeType) -> frozenset[str | None]:
-    """Returns the names that a function may give to attributes, as in `x.name = y`, `Config(name=y)`, or by a
-    string; None among them if these aren't written out, as in `Config(**options)`."""
-    found = {i.argval for i in _instructions_in(code) if i.opname.startswith("STORE_")}
-    waiting = [x for inner in codes_in(code) for x in inner.co_consts]
-    while waiting:
-        x = waiting.pop()
-        waiting += x if isinstance(x, (tuple, frozenset)) else ()
-        found |= {x} if isinstance(x, str) else set()
-    is_any = any([i.opname == "DICT_MERGE" for i in _instructions_in(code)])
-    return frozenset({*found, None} if is_any else found - {None})
-
-
 @functools.lru_cache(1000)
 def names_of_class(kind: type) -> frozenset[str]:
     """Returns the names that a class has, and that its methods use."""
     methods = [x for x in vars(kind).values() if isinstance(x, types.FunctionType)]
     return frozenset(vars(kind)).union(*[names_in(method.__code__) for method in methods])
-
-
-def gets_at_others(code: types.CodeType, modules: Modules = ()) -> bool:
-    """Returns whether a function gets at attributes that it doesn't name, other than those of some
-    modules."""
-    if code.co_filename == "<string>":  # of a dataclass: `__eq__` names `__class__`
-        return False
-    if any([i.opname == "MATCH_CLASS" for i in _instructions_in(code)]):
-        return True
-    if any([_formats(before, i) for before, i in pairwise(_instructions_in(code))]):
-        return True
-    names = names_in(code) - ({"getattr"} if None not in _names_of_getattr(code, modules) else set())
-    return not (names.isdisjoint(_DYNAMIC) and globals_in(code).isdisjoint(_DYNAMIC_GLOBALS))
-
-
-def _formats(before: dis.Instruction, i: dis.Instruction) -> bool:
-    """Returns whether it may be `"{0.name}".format(x)`: also if the text isn't written out."""
-    if i.opname not in _OF_ATTRIBUTES or i.argval not in ("format", "format_map"):
-        return False
-    text = before.argval if before.opname == "LOAD_CONST" else None
-    return not isinstance(text, str) or re.search(r"\{[^{}:!]*\.", text) is not None
 
 
 def attribute_loads_in(
@@ -160,28 +109,6 @@ def _name_in(arguments: list[Instructions]) -> str | None:
     return found[0].argval if [i.opname for i in found] == ["LOAD_CONST"] else None
 
 
-def gets_at_classes(code: types.CodeType) -> bool:
-    """Returns whether a function may get at the class of an object; `__eq__` of a dataclass only compares
-    it."""
-    is_made = code.co_filename == "<string>"
-    return not is_made and ("type" in globals_in(code) or "__class__" in names_in(code))
-
-
-def compares_identity(code: types.CodeType) -> bool:
-    """Returns whether a function asks what is the same object (`x is y`), other than None."""
-    is_none = False
-    for i in _instructions_in(code):
-        if i.opname == "IS_OP" and not is_none:
-            return True
-        is_none = i.opname == "LOAD_CONST" and i.argval is None
-    return False
-
-
-def _instructions_in(code: types.CodeType) -> Iterator[dis.Instruction]:
-    for inner in codes_in(code):
-        yield from instructions_of(inner)
-
-
 @functools.lru_cache(1000)
 def instructions_of(code: types.CodeType) -> tuple[dis.Instruction, ...]:
     """Returns the instructions of a function itself."""
@@ -194,3 +121,78 @@ def codes_in(code: types.CodeType) -> Iterator[types.CodeType]:
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield from codes_in(constant)
+
+
+@dataclass
+class Uses:
+    """What the code of functions uses, by names.
+
+    Attributes:
+        names: of globals and attributes.
+        accessed: the names of attributes, each with the names of the attributes whose attribute it is, or "":
+            for `x.optimizer.step` "optimizer" with "", and "step" with "optimizer".
+        stored: the names that functions may give to attributes, as in `x.name = y`, `Config(name=y)`, or by a
+            string; None among them if these aren't written out, as in `Config(**options)`.
+        is_dynamic: whether a function gets at attributes that it doesn't name, as by `getattr`.
+        gets_at_classes: whether a function may make an object of a class that it got from another object.
+        asks_types: whether a function calls `type`, so that what stands for a number isn't as good as one.
+        asks_identity: whether a function asks what is the same object (`x is y`), other than None.
+    """
+
+    names: set[str] = field(default_factory=set)
+    accessed: dict[str, set[str]] = field(default_factory=dict)
+    stored: set[str | None] = field(default_factory=set)
+    is_dynamic: bool = False
+    gets_at_classes: bool = False
+    asks_types: bool = False
+    asks_identity: bool = False
+
+    def add(self, code: types.CodeType, modules: Modules) -> None:
+        """Adds what a function uses.
+
+        Args:
+            modules: where it loads modules that only compute.
+        """
+        inner = [i for part in codes_in(code) for i in instructions_of(part) if i.opname != "EXTENDED_ARG"]
+        names, loaded = names_in(code), {i.argval for i in inner if i.opname in _LOADS}
+        self.names |= names
+        self._add_accessed(code, inner)
+        self._add_stored(code, inner)
+        self.asks_types |= "type" in loaded
+        is_none = [i.opname == "LOAD_CONST" and i.argval is None for i in inner]
+        self.asks_identity |= any([i.opname == "IS_OP" and not is_none[k - 1] for k, i in enumerate(inner)])
+        if code.co_filename != "<string>":  # that of a dataclass: `__eq__` compares `__class__`
+            self.gets_at_classes |= "type" in loaded or "__class__" in names
+            computes = None in _names_of_getattr(code, modules)
+            dynamic = names & _DYNAMIC - (set() if computes else {"getattr"}) | loaded & _DYNAMIC_GLOBALS
+            matches = any([i.opname == "MATCH_CLASS" for i in inner]) or any(map(_formats, inner, inner[1:]))
+            self.is_dynamic |= bool(dynamic) or matches
+
+    def add_type(self) -> None:
+        """Adds that a function has `type` as an object."""
+        self.asks_types = self.is_dynamic = self.gets_at_classes = True
+
+    def _add_accessed(self, code: types.CodeType, inner: Instructions) -> None:
+        for name in filter(None, _names_of_getattr(code)):
+            self.accessed.setdefault(name, set()).add("")
+        for before, i in pairwise([*inner[:1], *inner]):
+            if i.opname in _OF_ATTRIBUTES:
+                owner = before.argval if before.opname == "LOAD_ATTR" else ""
+                self.accessed.setdefault(i.argval, set()).add(owner)
+
+    def _add_stored(self, code: types.CodeType, inner: Instructions) -> None:
+        self.stored |= {i.argval for i in inner if i.opname.startswith("STORE_")} - {None}
+        waiting = [x for part in codes_in(code) for x in part.co_consts]
+        while waiting:
+            x = waiting.pop()
+            waiting += x if isinstance(x, (tuple, frozenset)) else ()
+            self.stored |= {x} if isinstance(x, str) else set()
+        self.stored |= {None} if any([i.opname == "DICT_MERGE" for i in inner]) else set()
+
+
+def _formats(before: dis.Instruction, i: dis.Instruction) -> bool:
+    """Returns whether it may be `"{0.name}".format(x)`: also if the text isn't written out."""
+    if i.opname not in _OF_ATTRIBUTES or i.argval not in ("format", "format_map"):
+        return False
+    text = before.argval if before.opname == "LOAD_CONST" else None
+    return not isinstance(text, str) or re.search(r"\{[^{}:!]*\.", text) is not None

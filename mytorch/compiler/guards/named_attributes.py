@@ -2,65 +2,12 @@
 
 from __future__ import annotations
 
-import types
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from .bytecode import (
-    Modules,
-    attributes_in,
-    compares_identity,
-    gets_at_classes,
-    gets_at_others,
-    globals_in,
-    names_in,
-    stores_in,
-)
+from .bytecode import Uses
 
 _OF_CALLABLES = ("func", "args", "keywords", "__self__", "__func__", "__wrapped__")
-
-
-@dataclass
-class Uses:
-    """What the code of functions uses, by names.
-
-    Attributes:
-        names: of globals and attributes.
-        accessed: the names of attributes, each with those of the attributes whose attribute it is: see
-            `attributes_in`.
-        stored: the names that objects may get; None for any: see `stores_in`.
-        is_dynamic: whether a function gets at attributes that it doesn't name, as by `getattr`.
-        gets_at_classes: whether a function may make an object of a class that it got from another object.
-        asks_types: whether a function calls `type`, so that what stands for a number isn't as good as one.
-        asks_identity: whether a function asks what is the same object (`x is y`), other than None.
-    """
-
-    names: set[str] = field(default_factory=set)
-    accessed: dict[str, set[str]] = field(default_factory=dict)
-    stored: set[str | None] = field(default_factory=set)
-    is_dynamic: bool = False
-    gets_at_classes: bool = False
-    asks_types: bool = False
-    asks_identity: bool = False
-
-    def add(self, code: types.CodeType, modules: Modules) -> None:
-        """Adds what a function uses.
-
-        Args:
-            modules: where it loads modules that only compute.
-        """
-        self.names |= names_in(code)
-        self.stored |= stores_in(code)
-        for name, before in attributes_in(code):
-            self.accessed.setdefault(name, set()).add(before)
-        self.is_dynamic = self.is_dynamic or gets_at_others(code, modules)
-        self.gets_at_classes = self.gets_at_classes or gets_at_classes(code)
-        self.asks_types = self.asks_types or "type" in globals_in(code)
-        self.asks_identity = self.asks_identity or compares_identity(code)
-
-    def add_type(self) -> None:
-        """Adds that a function has `type` as an object."""
-        self.asks_types = self.is_dynamic = self.gets_at_classes = True
 
 
 @dataclass

@@ -17,10 +17,10 @@ from ...nn.module import REGISTRIES, Module
 from ...optim.lr_scheduler import LRScheduler
 from ...optim.optimizer import Optimizer
 from .allowed import CONTAINERS, HOLDERS, WRAPPERS, objects_in, parts_of, why_opaque
-from .bytecode import names_in, names_of_class
+from .bytecode import Uses, names_in, names_of_class
 from .loads import Load, Loads
 from .modules import has_own_attributes, is_foreign, is_mytorchs, is_numeric, is_users
-from .named_attributes import NamedAttributes, Uses
+from .named_attributes import NamedAttributes
 from .places import Attributes, Place, content
 from .snapshot import Snapshot
 from .state_guards import PLAIN

@@ -3,6 +3,7 @@ changed?"""
 
 from __future__ import annotations
 
+import abc
 import types
 from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any
@@ -85,7 +86,7 @@ class Snapshot:
     def keep_registrations(self) -> None:
         """Guards which classes are registered as subclasses of abstract ones."""
         if not self._guards[RegistrationsGuard]:
-            self._add(RegistrationsGuard())
+            self._add(RegistrationsGuard(abc.get_cache_token))
 
     def keep_names(self, entries: Mapping, is_ordered: bool = False) -> None:
         """Guards which entries there are, and in which order."""
@@ -112,7 +113,7 @@ class Snapshot:
         used = [x for x in used if isinstance(x, np.ndarray)]
         self._guards[ElementsGuard] = [
             guard for guard in self._guards[ElementsGuard]
-            if not any([np.may_share_memory(guard.array, x) for x in used])
+            if not any([np.may_share_memory(guard.x, x) for x in used])
         ]  # fmt: skip
 
     # What has changed.
@@ -121,7 +122,7 @@ class Snapshot:
         """Returns which guard fails, as "x is 3, was 2"; None if all hold."""
         if self._holds is None:
             comparison = Comparison()
-            comparison.terms = [x for guard in self._all() for x in guard.terms(comparison.name)]
+            comparison.terms = [guard.term(comparison.name) for guard in self._all()]
             self._holds = comparison.compiled()
         try:  # most often all hold
             if self._holds():
@@ -142,10 +143,8 @@ class Snapshot:
 
     def take_flags(self) -> list[tuple[dict, object, bool]]:
         """Restores the bools in objects that a trace has changed, and returns what they had become."""
-        values = [guard for guard in self._guards[ValueGuard] if type(guard.was) is bool]
-        places = [guard.place for guard in values if guard.place.read() is not guard.was]
-        flags = [(x.holder, x.name, x.read()) for x in places if type(x.holder) is dict]
-        flags = [(entries, name, now) for entries, name, now in flags if type(now) is bool]
+        values = [(guard.x, guard.read()) for guard in self._guards[ValueGuard] if guard.is_flag()]
+        flags = [(place.holder, place.name, now) for place, now in values]
         for entries, name, now in flags:
             entries[name] = not now
         return flags
@@ -163,7 +162,7 @@ class Snapshot:
         changed = [guard for guard in self._guards[ValueGuard] if guard.failure() is not None]
         others = [guard for kind in (NamesGuard, ItemsGuard, SetGuard) for guard in self._guards[kind]]
         is_alone = all([x.is_number() for x in changed]) and not any(map(_failure, others))
-        return {guard.place for guard in changed} if is_alone else set()
+        return {guard.x for guard in changed} if is_alone else set()
 
 
 def _failure(guard: Guard) -> str | None:

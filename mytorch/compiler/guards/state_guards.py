@@ -1,8 +1,8 @@
 """Guards of Python's state: each compares one thing with what it was when the function was traced.
 
-A guard says three things: which expressions are true as long as nothing has changed, which most often is so
-(the expressions of all guards become one function, see `Comparison`); what has changed, if they aren't true;
-and how the change is undone, if the traced function itself has made it.
+A guard says three things: which expression is true as long as nothing has changed, which most often is so
+(the expressions of all guards become one function, see `Comparison`); what has changed, if it isn't true; and
+how the change is undone, if the traced function itself has made it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from .places import MISSING, Attributes, Place, entries_of
+from .places import MISSING, Attributes, entries_of
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 KINDS = (float, int)  # of numbers that may be inputs
 LONGEST = 10_000  # more items of a container aren't compared in each call
 _LASTING = ("_parameters", "_buffers", "_modules", "_hooks", "_non_persistent_buffers_set")  # of modules
+Named = Callable[[object], str]  # `Comparison.name`
 
 
 class Comparison:
@@ -31,7 +32,7 @@ class Comparison:
 
     def __init__(self) -> None:
         self.terms: list[str] = []
-        self._namespace: dict[str, object] = {}
+        self._namespace: dict[str, object] = {"is_": is_, "is_same": is_same, "layout": _layout}
 
     def name(self, x: object) -> str:
         """Returns a name for an object."""
@@ -45,85 +46,87 @@ class Comparison:
         return self._namespace["compare"]
 
 
-Named = Callable[[object], str]  # `Comparison.name`
-
-
 class Guard:
-    """Something that a compiled program depends on."""
+    """Something of Python's state that a compiled program depends on.
 
-    __slots__ = ()
+    Attributes:
+        x: the object.
+        was: what `read` returned for it when the function was traced.
+        expression: is true if nothing has changed; false, or an error, if something may.
+        text: what has changed, if something has.
+    """
 
-    def terms(self, named: Named) -> list[str]:
-        """Returns expressions that are true if nothing has changed; false, or an error, if something may."""
+    expression = text = ""
+
+    def __init__(self, x: Any):
+        self.x = x
+        self.was = self.read()
+
+    def read(self) -> Any:
+        """Returns what is compared."""
         raise NotImplementedError
+
+    def term(self, named: Named) -> str:
+        """Returns the expression, with names for the objects in it."""
+        return self.expression.format(x=named(self.x), was=named(self.was))
 
     def failure(self) -> str | None:
         """Returns what has changed, as "x is 3, was 2"; None if nothing has."""
-        raise NotImplementedError
+        is_other = not is_same(self.read(), self.was)
+        return self.text.format(x=self.x, kind=type(self.x).__name__) if is_other else None
 
     def undo(self) -> None:
         """Restores what has changed, if that can be done."""
 
 
 class ValueGuard(Guard):
-    """A value is the same object, or equal and of a kind that never changes; or there is none, as before."""
+    """The value at a Place is the same object, or an equal one that never changes; or it is still missing."""
 
-    __slots__ = ("place", "was")
+    def read(self) -> object:
+        return self.x.read()
 
-    def __init__(self, place: Place):
-        self.place, self.was = place, place.read()
-
-    def terms(self, named: Named) -> list[str]:
-        return [self.place.term(self.was, named)]
+    def term(self, named: Named) -> str:
+        return self.x.term(self.was, named)
 
     def failure(self) -> str | None:
-        now, was = self.place.read(), self.was
+        now, was = self.read(), self.was
         if is_same(now, was):
             return None
         if now is MISSING or was is MISSING:
-            return f"{self.place} is {'gone' if now is MISSING else 'there now'}"
-        if isinstance(now, PLAIN) and isinstance(was, PLAIN):
-            return f"{self.place} is {now!r}, was {was!r}"
-        return f"{self.place} is another object"
+            return f"{self.x} is {'gone' if now is MISSING else 'there now'}"
+        is_plain = isinstance(now, PLAIN) and isinstance(was, PLAIN)
+        return f"{self.x} is {now!r}, was {was!r}" if is_plain else f"{self.x} is another object"
 
     def undo(self) -> None:
-        if self.place.read() is not self.was:
-            self.place.write(self.was)
+        if self.read() is not self.was:
+            self.x.write(self.was)
+
+    def is_flag(self) -> bool:
+        """Returns whether the value was a bool in a dict, and is the other one."""
+        return type(self.was) is bool and type(self.x.holder) is dict and self.read() is (not self.was)
 
     def is_number(self) -> bool:
         """Returns whether the value was and is a number of one kind, and could be an input."""
-        kind, is_ours = type(self.was), not isinstance(self.place.holder, Attributes)
-        return is_ours and kind in KINDS and type(self.place.read()) is kind
+        kind, is_ours = type(self.was), not isinstance(self.x.holder, Attributes)
+        return is_ours and kind in KINDS and type(self.read()) is kind
 
 
 class RegistrationsGuard(Guard):
-    """No class was registered as a subclass of an abstract one."""
+    """No class was registered as a subclass of an abstract one: `abc.get_cache_token` counts."""
 
-    __slots__ = ("_token",)
+    expression, text = "{x}() == {was}", "a class was registered"
 
-    def __init__(self) -> None:
-        self._token = abc.get_cache_token()
-
-    def terms(self, named: Named) -> list[str]:
-        return [f"{named(abc.get_cache_token)}() == {self._token}"]
-
-    def failure(self) -> str | None:
-        return "a class was registered" if abc.get_cache_token() != self._token else None
+    def read(self) -> int:
+        return abc.get_cache_token()
 
 
 class BasesGuard(Guard):
     """A class has the same bases."""
 
-    __slots__ = ("_bases", "_kind")
+    expression, text = "{x}.__mro__ is {was}", "{x.__name__} has other bases"
 
-    def __init__(self, kind: type):
-        self._kind, self._bases = kind, kind.__mro__
-
-    def terms(self, named: Named) -> list[str]:
-        return [f"{named(self._kind)}.__mro__ is {named(self._bases)}"]
-
-    def failure(self) -> str | None:
-        return f"{self._kind.__name__} has other bases" if self._kind.__mro__ is not self._bases else None
+    def read(self) -> tuple:
+        return self.x.__mro__
 
 
 class NamesGuard(Guard):
@@ -134,133 +137,114 @@ class NamesGuard(Guard):
         guarded: the names, with `key_in` of the mapping, whose values have guards of their own.
     """
 
-    __slots__ = ("_entries", "_guarded", "_is_ordered", "_names")
+    def __init__(self, x: Mapping, is_ordered: bool, guarded: Container[tuple]):
+        super().__init__(x)
+        self._guarded, self._is_ordered = guarded, is_ordered and 1 < len(x) <= LONGEST
 
-    def __init__(self, entries: Mapping, is_ordered: bool, guarded: Container[tuple]):
-        self._entries, self._names, self._guarded = entries, tuple(entries), guarded
-        self._is_ordered = is_ordered and 1 < len(entries) <= LONGEST
+    def read(self) -> tuple:
+        return tuple(self.x)
 
-    def terms(self, named: Named) -> list[str]:
-        entries, names = named(entries_of(self._entries)), self._names
-        others = [x for x in names if x not in _LASTING and key_in(self._entries, x) not in self._guarded]
+    def term(self, named: Named) -> str:
+        x, names = named(entries_of(self.x)), self.was
+        others = [k for k in names if k not in _LASTING and key_in(self.x, k) not in self._guarded]
         if (self._is_ordered or len(others) > 4) and all([type(name) is str for name in names]):
-            return [f"(*{entries},) == {named(names)}"]
-        is_empty = type(self._entries) is dict and not names  # `not` takes a third of the time of `len`
-        found = [f"{named(name)} in {entries}" for name in others]
-        found.append(f"not {entries}" if is_empty else f"len({entries}) == {len(names)}")
-        return [*found, f"all(map({named(is_)}, {entries}, {named(names)}))"] if self._is_ordered else found
+            return f"(*{x},) == {named(names)}"
+        is_empty = type(self.x) is dict and not names  # `not` takes a third of the time of `len`
+        terms = [f"not {x}" if is_empty else f"len({x}) == {len(names)}"]
+        terms += [f"all(map(is_, {x}, {named(names)}))"] if self._is_ordered else []
+        return " and ".join([*[f"{named(name)} in {x}" for name in others], *terms])
 
     def failure(self) -> str | None:
-        if len(self._entries) != len(self._names) or {*self._entries} != {*self._names}:
+        if len(self.x) != len(self.was) or {*self.x} != {*self.was}:
             return "an object has other attributes, or a dict other keys"
-        if self._is_ordered and not all(map(is_, self._entries, self._names)):
-            return "the keys of a dict have another order"
-        return None
+        is_other = self._is_ordered and not all(map(is_, self.x, self.was))
+        return "the keys of a dict have another order" if is_other else None
 
     def undo(self) -> None:
-        for name in self._entries.keys() - {*self._names} if isinstance(self._entries, dict) else ():
-            del self._entries[name]
+        for name in self.x.keys() - {*self.was} if isinstance(self.x, dict) else ():
+            del self.x[name]
 
 
 class ParametersGuard(Guard):
     """An optimizer has the same groups, with the same lists of parameters; its dicts may become others."""
 
-    __slots__ = ("_groups", "_lists", "_optimizer")
+    text = "an optimizer has other groups of parameters"
 
-    def __init__(self, optimizer: Any):
-        self._optimizer, self._groups = optimizer, [*optimizer.param_groups]
-        self._lists = [group["params"] for group in self._groups]
+    def __init__(self, x: Any):
+        super().__init__(x)
+        self._groups = [*x.param_groups]
 
-    def terms(self, named: Named) -> list[str]:
-        found = f"{named(self._optimizer)}.param_groups"
-        same = [f"{found}[{k}]['params'] is {named(was)}" for k, was in enumerate(self._lists)]
-        return [f"len({found}) == {len(self._groups)}", *same]
+    def read(self) -> tuple:
+        return tuple([group.get("params") for group in self.x.param_groups])
 
-    def failure(self) -> str | None:
-        now = [group.get("params") for group in self._optimizer.param_groups]
-        is_same = len(now) == len(self._lists) and all(map(is_, now, self._lists))
-        return None if is_same else "an optimizer has other groups of parameters"
+    def term(self, named: Named) -> str:
+        groups = f"{named(self.x)}.param_groups"
+        same = [f"{groups}[{k}]['params'] is {named(was)}" for k, was in enumerate(self.was)]
+        return " and ".join([f"len({groups}) == {len(same)}", *same])
 
     def undo(self) -> None:
-        self._optimizer.param_groups[:] = self._groups
-        for group, params in zip(self._groups, self._lists, strict=True):
+        self.x.param_groups[:] = self._groups
+        for group, params in zip(self._groups, self.was, strict=True):
             group["params"] = params
 
 
 class ItemsGuard(Guard):
     """A list or a deque has the same items."""
 
-    __slots__ = ("_items", "_was")
+    expression = "len({x}) == len({was}) and all(map(is_, {x}, {was}))"
+    text = "the items of a {kind} have changed"
 
-    def __init__(self, items: Any):
-        self._items, self._was = items, tuple(items)
-
-    def terms(self, named: Named) -> list[str]:
-        items, was = named(self._items), named(self._was)
-        return [f"len({items}) == {len(self._was)}", f"all(map({named(is_)}, {items}, {was}))"]
-
-    def failure(self) -> str | None:
-        kind = type(self._items).__name__
-        return None if is_same(tuple(self._items), self._was) else f"the items of a {kind} have changed"
+    def read(self) -> tuple:
+        return tuple(self.x)
 
     def undo(self) -> None:
-        if isinstance(self._items, list):
-            self._items[:] = self._was
+        if isinstance(self.x, list):
+            self.x[:] = self.was
         else:
-            self._items.clear()
-            (self._items.update if isinstance(self._items, set) else self._items.extend)(self._was)
+            self.x.clear()
+            (self.x.update if isinstance(self.x, set) else self.x.extend)(self.was)
 
 
 class SetGuard(ItemsGuard):
     """A set has the same items, in the order in which Python gives them."""
 
-    __slots__ = ()
-
-    def terms(self, named: Named) -> list[str]:
-        return [f"{named(is_same)}((*{named(self._items)},), {named(self._was)})"]
+    expression = "is_same((*{x},), {was})"
 
 
 class LayoutGuard(Guard):
     """A NumPy array has the same shape, dtype and strides, and may be written to as before."""
 
-    __slots__ = ("_array", "_was")
+    expression, text = "layout({x}) == {was}", "a NumPy array has another shape, dtype or layout"
 
-    def __init__(self, array: np.ndarray):
-        self._array, self._was = array, _layout(array)
-
-    def terms(self, named: Named) -> list[str]:
-        return [f"{named(_layout)}({named(self._array)}) == {named(self._was)}"]
+    def read(self) -> tuple:
+        return _layout(self.x)
 
     def failure(self) -> str | None:
-        is_other = _layout(self._array) != self._was
-        return "a NumPy array has another shape, dtype or layout" if is_other else None
+        return self.text if self.read() != self.was else None
 
     def undo(self) -> None:
-        x, (shape, dtype, _, is_writeable) = self._array, self._was
-        if x.dtype != dtype or x.shape != shape:
-            x.dtype, x.shape = dtype, shape
-        if x.flags.writeable != is_writeable:
-            x.setflags(write=is_writeable)
+        shape, dtype, _, is_writeable = self.was
+        if self.x.dtype != dtype or self.x.shape != shape:
+            self.x.dtype, self.x.shape = dtype, shape
+        if self.x.flags.writeable != is_writeable:
+            self.x.setflags(write=is_writeable)
 
 
 class ElementsGuard(Guard):
     """A NumPy array has the same elements."""
 
-    __slots__ = ("_bytes", "_copy", "array")
+    expression, text = "{x}.tobytes() == {was}", "the elements of a NumPy array have changed"
 
-    def __init__(self, array: np.ndarray):
-        self.array, self._copy, self._bytes = array, array.copy(), array.tobytes()
+    def __init__(self, x: np.ndarray):
+        super().__init__(x)
+        self._copy = x.copy()
 
-    def terms(self, named: Named) -> list[str]:
-        return [f"{named(self.array)}.tobytes() == {named(self._bytes)}"]
-
-    def failure(self) -> str | None:
-        is_other = self.array.tobytes() != self._bytes
-        return "the elements of a NumPy array have changed" if is_other else None
+    def read(self) -> bytes:
+        return self.x.tobytes()
 
     def undo(self) -> None:
-        if self.array.flags.writeable:
-            self.array[...] = self._copy
+        if self.x.flags.writeable:
+            self.x[...] = self._copy
 
 
 def key_in(entries: Mapping, name: object) -> tuple[int, type, object]:
@@ -270,10 +254,8 @@ def key_in(entries: Mapping, name: object) -> tuple[int, type, object]:
 
 def is_same(now: object, was: object) -> bool:
     """Returns whether two values are the same object, or equal and of a kind that never changes."""
-    if now is was:
-        return True
-    if type(now) is not type(was):
-        return False
+    if now is was or type(now) is not type(was):
+        return now is was
     if isinstance(now, tuple) and not hasattr(now, "__dict__"):
         return len(now) == len(was) and all(map(is_same, now, was))
     if type(now) in (float, complex):
