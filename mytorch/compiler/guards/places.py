@@ -76,6 +76,12 @@ class Place:
     def __init__(self, holder: Any, name: object):
         self.holder, self.name = holder, name
 
+    @property
+    def key(self) -> tuple[int, type, object]:
+        """What tells a place from others: 1 and True are two names."""
+        owner = self.holder.owner if isinstance(self.holder, Attributes) else self.holder
+        return id(owner), type(self.name), self.name
+
     def read(self) -> object:
         """Returns the value, or MISSING."""
         return self.holder.get(self.name, MISSING)

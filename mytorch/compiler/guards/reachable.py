@@ -21,7 +21,7 @@ from .bytecode import Uses, names_in, names_of_class
 from .loads import Load, Loads
 from .modules import has_own_attributes, is_foreign, is_mytorchs, is_numeric, is_users
 from .named_attributes import NamedAttributes
-from .places import Attributes, Place, content
+from .places import Attributes, Place, Variable, content
 from .snapshot import Snapshot
 from .state_guards import PLAIN
 
@@ -113,10 +113,9 @@ class Reachable:
         follow = next(follow for kinds, follow in _FOLLOW if isinstance(x, kinds))
         yield from follow(self, x)
         if names := _slots_of(x):
-            slots = Attributes(x, names)
             for name in names:
-                self.snapshot.keep_entry(slots, name)  # or that it has no value
-            yield from self._of_dict(slots, names)
+                self.snapshot.keep_attribute(x, name)  # or that it has no value
+            yield from self._of_dict(Attributes(x, names), names)
             yield from self._of_class(type(x))
         if "__wrapped__" in getattr(x, "__dict__", ()) and not isinstance(x, (Tensor, Module)):
             if hasattr(x, "cache_clear"):
@@ -146,7 +145,7 @@ class Reachable:
 
     def _of_wrapper(self, x: object) -> Iterator[object]:
         for name in ("func", "args", "keywords") if isinstance(x, functools.partial) else ():
-            self.snapshot.keep_entry(Attributes(x, (name,)), name)  # `__setstate__` replaces them
+            self.snapshot.keep_attribute(x, name)  # `__setstate__` replaces them
         yield from parts_of(x)
 
     def _of_array(self, x: np.ndarray) -> Iterator[object]:
@@ -185,7 +184,7 @@ class Reachable:
         kind = type(x)
         self.snapshot.keep_names(x.__dict__)
         if not is_foreign(kind.__module__):
-            self.snapshot.keep_entry(Attributes(x, ("__class__",)), "__class__")
+            self.snapshot.keep_attribute(x, "__class__")
         if has_own_attributes(kind):
             yield from self._of_own_attributes(x, [*names])
             return
@@ -240,13 +239,13 @@ class Reachable:
             if not is_foreign(base.__module__):
                 found = self.snapshot.keep_class(base)
                 for name in found.keys() - _OF_CLASSES:
-                    self.snapshot.keep_entry(found, name)
+                    self.snapshot.keep(Place(found, name))
         yield x.optimizer
 
     def _of_rates(self, x: Optimizer | LRScheduler) -> Iterator[object]:
         """Yields the options of an optimizer, or what a schedule holds."""
         if isinstance(x, Optimizer):  # whose load_state_dict() makes other dicts
-            self.snapshot.keep_entry(Attributes(x, ("param_groups",)), "param_groups")
+            self.snapshot.keep_attribute(x, "param_groups")
             self.snapshot.keep_items(x.param_groups)
         for options in x.param_groups if isinstance(x, Optimizer) else [x.__dict__]:
             yield from self._of_dict(options, [x for x in options if x not in ("params", "optimizer")])
@@ -269,7 +268,7 @@ class Reachable:
 
     def _of_dict(self, entries: Mapping, names: Iterable[str]) -> Iterator[object]:
         for name in names:
-            if name in entries and self.snapshot.keep_entry(entries, name):
+            if name in entries and self.snapshot.keep(Place(entries, name)):
                 x = self._attributes.found(name, entries[name])
                 if isinstance(name, str) and (text := why_opaque(x)) is not None:
                     self.opaque[name] = text
@@ -282,7 +281,7 @@ class Reachable:
             self.uses.stored |= names_in(function.__code__)
             return
         for cell in function.__closure__ or ():
-            if self.snapshot.keep_variable(cell):
+            if self.snapshot.keep(Variable(cell)):
                 yield content(cell)
         yield from self._of_dict(Attributes(function, _OF_FUNCTIONS), _OF_FUNCTIONS)
         names = function.__code__.co_freevars, names_in(function.__code__)
@@ -316,11 +315,11 @@ class Reachable:
         if isinstance(x, type) and "__annotations__" not in vars(x):  # to ask would make them
             names = [name for name in names if name != "__annotations__"]
         for name in names:
-            self.snapshot.keep_entry(Attributes(x, names), name)
+            self.snapshot.keep_attribute(x, name)
         for found in [x.__annotations__] if "__annotations__" in names else []:
             self.snapshot.keep_names(found, True)
             for name in found:
-                self.snapshot.keep_entry(found, name)
+                self.snapshot.keep(Place(found, name))
 
     def _guard_absent_names(self) -> None:
         """Guards which attributes objects have, if functions may ask for some that aren't there."""

@@ -4,13 +4,12 @@ changed?"""
 from __future__ import annotations
 
 import abc
-import types
 from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
-from .places import ClassAttributes, Place, Variable
+from .places import Attributes, ClassAttributes, Place
 from .state_guards import (
     KINDS,
     LONGEST,
@@ -25,7 +24,6 @@ from .state_guards import (
     RegistrationsGuard,
     SetGuard,
     ValueGuard,
-    key_in,
 )
 
 __all__ = ["KINDS", "Snapshot"]
@@ -48,7 +46,7 @@ class Snapshot:
     def __init__(self, inputs: Container[Place] = ()):
         self._inputs = inputs
         self._guards: dict[type[Guard], list[Any]] = {kind: [] for kind in _ORDER}
-        self._guarded: set[tuple] = set()  # the entries that have guards, see `key_in`
+        self._guarded: set[tuple] = set()  # the keys of places that have guards
         self.classes: dict[type, ClassAttributes] = {}
         self._holds: Callable[[], bool] | None = None
 
@@ -57,23 +55,18 @@ class Snapshot:
     def _add(self, guard: Guard) -> None:
         self._guards[type(guard)].append(guard)
 
-    def keep_entry(self, entries: Mapping, name: object) -> bool:
-        """Guards an entry, or that there is none, unless it is an input; returns whether it does."""
-        place, key = Place(entries, name), key_in(entries, name)
+    def keep(self, place: Place) -> bool:
+        """Guards a value, or that there is none, unless it is an input; returns whether it does."""
         if self._inputs and place in self._inputs:
             return False
-        if key not in self._guarded:
-            self._guarded.add(key)
+        if place.key not in self._guarded:
+            self._guarded.add(place.key)
             self._add(ValueGuard(place))
         return True
 
-    def keep_variable(self, cell: types.CellType) -> bool:
-        """Guards a variable of a closure, unless it is an input; returns whether it does."""
-        variable = Variable(cell)
-        if self._inputs and variable in self._inputs:
-            return False
-        self._add(ValueGuard(variable))
-        return True
+    def keep_attribute(self, x: object, name: str) -> bool:
+        """Guards an attribute that isn't in a `__dict__`: see `keep`."""
+        return self.keep(Place(Attributes(x, (name,)), name))
 
     def keep_class(self, kind: type) -> ClassAttributes:
         """Guards the bases of a class, and which attributes it has; returns these, which can then be kept."""

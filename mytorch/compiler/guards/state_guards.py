@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .places import MISSING, Attributes, entries_of
+from .places import MISSING, Attributes, Place, entries_of
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 KINDS = (float, int)  # of numbers that may be inputs
@@ -134,7 +134,7 @@ class NamesGuard(Guard):
 
     Args:
         is_ordered: whether their order matters.
-        guarded: the names, with `key_in` of the mapping, whose values have guards of their own.
+        guarded: the keys of places whose values have guards of their own.
     """
 
     def __init__(self, x: Mapping, is_ordered: bool, guarded: Container[tuple]):
@@ -146,7 +146,7 @@ class NamesGuard(Guard):
 
     def term(self, named: Named) -> str:
         x, names = named(entries_of(self.x)), self.was
-        others = [k for k in names if k not in _LASTING and key_in(self.x, k) not in self._guarded]
+        others = [k for k in names if k not in _LASTING and Place(self.x, k).key not in self._guarded]
         if (self._is_ordered or len(others) > 4) and all([type(name) is str for name in names]):
             return f"(*{x},) == {named(names)}"
         is_empty = type(self.x) is dict and not names  # `not` takes a third of the time of `len`
@@ -245,11 +245,6 @@ class ElementsGuard(Guard):
     def undo(self) -> None:
         if self.x.flags.writeable:
             self.x[...] = self._copy
-
-
-def key_in(entries: Mapping, name: object) -> tuple[int, type, object]:
-    """Returns what tells an entry of a mapping from others: 1 and True are two names."""
-    return id(entries.owner if isinstance(entries, Attributes) else entries), type(name), name
 
 
 def is_same(now: object, was: object) -> bool:
