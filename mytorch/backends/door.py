@@ -140,8 +140,12 @@ class Kind:
         """Returns the mask of a dropout: see `functional.dropout.Draw`."""
         return None
 
-    def composite(self, composite: Any, args: tuple) -> Any:
-        """Returns the result of a composite for which no variant is demanded; None for the usual choice."""
+    def composite(self, composite: Any, args: tuple, kernels: bool) -> Any:
+        """Returns the result of a composite for which no variant is demanded; None for the usual choice.
+
+        Args:
+            kernels: its kernels may run.
+        """
         return None
 
     def launch(self, kernel: Callable, args: tuple) -> Any:

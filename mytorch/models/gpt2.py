@@ -20,6 +20,7 @@ import math
 
 from mytorch import Tensor, nn
 from mytorch.nn import functional as F
+from mytorch.nn.functional.variant import uses_kernels
 
 from .cache import KVCache
 from .gpt2_config import GPT2Config
@@ -125,7 +126,7 @@ class GPT2(LanguageModel):
 
     def __init__(self, config: GPT2Config, fused: bool | None = None):
         super().__init__()
-        self.config, self.fused = config, F.use_fused.default if fused is None else fused
+        self.config, self.fused = config, uses_kernels() if fused is None else fused
         block = FusedBlock if self.fused else Block
         self.transformer = nn.ModuleDict({
             "wte": nn.Embedding(config.vocab_size, config.n_embd),

@@ -22,7 +22,8 @@ from ...core.grad_accumulator import LazyGrad
 from ...core.op import as_raw, op
 from ...core.tensor import Tensor, from_raw
 from ...core.unbroadcast import unbroadcast
-from ...nn.functional.composite import REGISTRY, Composite, Unsupported, use_fused
+from ...nn.functional.composite import REGISTRY, Composite, Unsupported
+from ...nn.functional.variant import uses_kernels
 from .instruction import Instruction, Value
 from .program import Program
 
@@ -217,7 +218,7 @@ def run_kernel(name: str, kind: str, *args: Any) -> tuple:
 
 
 def _computed(composite: Composite, kind: str, args: tuple) -> tuple:
-    if use_fused.default:
+    if uses_kernels():
         try:
             return composite.kernel(kind).forward(*args)
         except Unsupported:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...backends import threads
-from ...nn.functional.composite import use_fused
+from ...nn.functional.variant import uses_kernels
 from ...nn.fused_ops.background import cache_folder
 from ...utils import atomic_write
 from ..codegen import numba_source
@@ -50,7 +50,7 @@ class Measured(NamedTuple):
 
 def is_compiled() -> bool:
     """Whether loops are compiled: not without Numba, nor with `use_fused(False)`."""
-    return bool(use_fused.default and threads.installed())
+    return bool(uses_kernels() and threads.installed())
 
 
 def strategy_of(i: Instruction, is_tuned: bool) -> Strategy:

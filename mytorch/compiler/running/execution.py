@@ -15,7 +15,8 @@ from ...backends.float_errors import IGNORE, errors
 from ...backends.threads import get_num_threads
 from ...core.grad_mode import _state
 from ...core.tensor import increment_version
-from ...nn.functional.composite import REGISTRY, use_fused
+from ...nn.functional.composite import REGISTRY
+from ...nn.functional.variant import uses_kernels
 from ...nn.fused_ops.registry import why_not
 from ..codegen import numba_source, triton_source
 from ..codegen.loop import Loop
@@ -56,7 +57,7 @@ class Executable:
     def _build(self) -> None:
         """Generates the function, with the kernels that are there, and for the number of threads."""
         program = self._program
-        self._settings = use_fused.default, get_num_threads()
+        self._settings = uses_kernels(), get_num_threads()
         text, self._namespace = source_of(program, is_checked=is_on())
         self._awaited = awaited(program)
         for number, i in enumerate(scheduled(program)):
@@ -113,7 +114,7 @@ class Executable:
             owner = reference()
             if owner is not None:
                 increment_version(owner)
-        if self._settings != (use_fused.default, get_num_threads()) or self._awaited and self._arrived():
+        if self._settings != (uses_kernels(), get_num_threads()) or self._awaited and self._arrived():
             self._build()
         run = self._run if _state.stream is None else self._recorded_run()
         if not self._has_kernels:
@@ -164,6 +165,6 @@ def runnable(loop: Loop, strategy: Strategy = DEFAULT, target: device = CPU) -> 
     """
     if target is CPU:
         return loaded(loop, strategy) if is_compiled() else loop.in_numpy
-    if not use_fused.default or why_not(target.type):
+    if not uses_kernels() or why_not(target.type):
         return replace(loop, places=()).in_numpy
     return functools.partial(triton_source.launched, loop)

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...backends.device import RawArray
 from ...backends.dtypes import is_bfloat16, is_half
-from ..functional.composite import use_fused
+from ..functional.variant import uses_kernels
 from . import registry
 
 SHORTEST = 1 << 16  # elements from which a compiled loop is faster than NumPy on the CPU
@@ -45,6 +45,6 @@ def keeps_zeros(x: RawArray) -> bool:
 
 
 def _kernels(x: RawArray) -> ModuleType | None:
-    if not use_fused.default or isinstance(x, np.ndarray) and x.size < SHORTEST or not x.flags.c_contiguous:
+    if not uses_kernels() or isinstance(x, np.ndarray) and x.size < SHORTEST or not x.flags.c_contiguous:
         return None
     return registry.find("norm", x)
