@@ -2,7 +2,6 @@
 
 import ast
 import copy
-import re
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ import pytest
 import mytorch
 from mytorch import nn
 from mytorch.backends.blas import add_product
+from mytorch.backends.device import is_on_host
 from mytorch.backends.door import Kind, in_force
 from mytorch.backends.holding import HoldingArray, HoldingKind
 from mytorch.core.tensor import raw_of
@@ -315,23 +315,88 @@ ASKING = {
     "utils/data/passes.py": (1, STREAM),
     "models/decoder.py": (1, "one call for a whole token, which notes nothing"),
 }  # fmt: skip
+FASTER = "a faster way to the same result: "
+NUMPYS_TYPE = {
+    "aliases/foreach.py": (1, FASTER + "one ufunc instead of an op for each tensor"),
+    "backends/address.py": (1, "the pointer is read from the header of NumPy's C structure"),
+    "backends/blas.py": (1, FASTER + "what the kinds' `product` leads to, in each product"),
+    "backends/device.py": (3, "the questions that the others ask are answered here"),
+    "backends/jit.py": (1, FASTER + "arguments of a kernel, whose number of elements decides on threads"),
+    "core/array.py": (4, FASTER + "no GPU was waited for; `is_raw` says the same of a result"),
+    "core/closure.py": (1, FASTER + "`is_raw` says the same of a variable of a closure"),
+    "core/engine.py": (2, "only of NumPy's arrays it is known how many references an owner has"),
+    "core/op.py": (5, FASTER + "`device_of`, `is_raw` and `as_raw` say the same, in each op"),
+    "ops/create.py": (2, "from_numpy takes NumPy's arrays"),
+    "ops/elementwise/operands.py": (1, FASTER + "a divisor is looked at without a message for the GPU"),
+    "ops/reduce.py": (1, FASTER + "BLAS adds up what is contiguous"),
+    "serialization.py": (1, "what is loaded has the type of what was saved"),
+    "tokenizers/gguf.py": (1, "the lists of a file are NumPy's arrays, where they are long"),
+    "utils/data/collate.py": (1, FASTER + "samples are copied into one array, without a tensor each"),
+    "utils/data/ring.py": (1, "a pickle has NumPy's arrays beside it"),
+}
+DOOR = ("stream/", "compiler/", "backends/meta/", "backends/door", "backends/holding", "backends/kinds")
+
+
+def asks_what_is_in_force(node):
+    if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+        return ast.unparse(node) in ("thread.tracer", "_state.stream")
+    is_read = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+    return is_read and node.id in ("TRACED", "is_meta", "refuse_tracing")
+
+
+def asks_for_numpys_type(node):
+    """`isinstance(x, np.ndarray)`, `type(x) is np.ndarray`, `kind in (np.ndarray, …)`, and a `case`."""
+    if isinstance(node, ast.Compare):
+        types = [node.left, *node.comparators]
+    elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "issubclass"):
+        types = node.args[1:]
+    elif isinstance(node, ast.MatchClass):
+        types = [node.cls]
+    else:
+        return False
+    flat = [part for x in types for part in (x.elts if isinstance(x, ast.Tuple) else [x])]
+    return any("np.ndarray" in ast.unparse(x).split(" | ") for x in flat)
+
+
+def counted(asks):
+    """How often a question is asked, by file."""
+    root, found = Path(mytorch.__file__).parent, {}
+    for path in root.rglob("*.py"):
+        name = path.relative_to(root).as_posix()
+        count = sum(map(asks, ast.walk(ast.parse(path.read_text()))))
+        if count and not name.startswith(DOOR):
+            found[name] = count
+    return found
 
 
 def test_nobody_outside_asks_what_is_in_force():
-    root = Path(mytorch.__file__).parent
-    pattern = re.compile(r"^(thread\.tracer|_state\.stream)$")
-    found = {}
-    for path in root.rglob("*.py"):
-        name = path.relative_to(root).as_posix()
-        if name.startswith(("stream/", "compiler/", "backends/meta/", "backends/door", "backends/holding")):
-            continue
-        asks = 0
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
-                asks += bool(pattern.match(ast.unparse(node)))
-            is_read = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
-            asks += is_read and node.id in ("TRACED", "is_meta", "refuse_tracing")
-        if asks:
-            found[name] = asks
-    assert sum(found.values()) <= 40
-    assert found == {name: count for name, (count, _) in ASKING.items()}
+    assert counted(asks_what_is_in_force) == {name: count for name, (count, _) in ASKING.items()}
+
+
+def test_nobody_outside_asks_for_numpys_type():
+    assert counted(asks_for_numpys_type) == {name: count for name, (count, _) in NUMPYS_TYPE.items()}
+    places = [*ASKING.values(), *NUMPYS_TYPE.values()]
+    assert sum(count for count, _ in places) <= 40
+    assert sum(count for count, reason in places if not reason.startswith(FASTER)) <= 24
+
+
+QUESTIONS = {
+    "isinstance(x, np.ndarray)": 1, "isinstance(x, (np.ndarray, np.generic))": 1,
+    "isinstance(x, Sequence | np.ndarray)": 1, "type(x) not in (np.ndarray, np.memmap)": 1,
+    "type(x) is not np.ndarray": 1, "match x:\n    case np.ndarray(): ...": 1,
+    "def f(x: np.ndarray) -> np.ndarray: ...": 0, "isinstance(x, Array)": 0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", QUESTIONS)
+def test_questions_for_numpys_type_are_found(text):
+    assert sum(map(asks_for_numpys_type, ast.walk(ast.parse(text)))) == QUESTIONS[text]
+
+
+def test_what_lies_in_numpys_memory():
+    others = {
+        "meta": raw_of(mytorch.ones(2, device="meta")), "held": HoldingArray([np.ones(2)], Counting()),
+        "no array": 1.0, "a Tensor": mytorch.ones(2),
+    }  # fmt: skip
+    assert is_on_host(np.ones(2))
+    assert not [name for name, x in others.items() if is_on_host(x)]

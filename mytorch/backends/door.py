@@ -38,11 +38,14 @@ class Kind:
         name: of the kind, beside that of the device; "" for what the device's name says.
         kernels: the fused variants of composites that take such arrays, "cpu" or "cuda"; another name: none.
         has_values: Python may read elements; without, what depends on them takes the general way.
+        is_host: its arrays lie in NumPy's memory: they have an address there, Python reads an element without
+            waiting for a device, and passes over a cacheful at a time are faster than whole ones.
     """
 
     name = ""
     kernels = "other"
     has_values = True
+    is_host = False
 
     # Of its arrays.
 

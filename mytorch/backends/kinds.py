@@ -58,7 +58,7 @@ def refuse_capture(what: str) -> None:
 class _NumPy(Kind):
     """NumPy's arrays."""
 
-    kernels = "cpu"
+    kernels, is_host = "cpu", True
 
     def functions(self) -> Any:
         return np

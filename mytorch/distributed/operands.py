@@ -55,7 +55,7 @@ class Operand:
     def __init__(self, function: str, tensor: TensorLike, written: bool = False):
         self._tensor = tensor
         raw = raw_of(function, tensor)
-        if written and isinstance(raw, np.ndarray) and not raw.flags.writeable:
+        if written and not getattr(raw.flags, "writeable", True):  # CuPy's all are
             raise ValueError(f"{function}(): the array of shape {raw.shape} is read-only")
         self.array = raw
         with on(device_of(raw)):

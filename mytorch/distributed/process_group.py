@@ -7,9 +7,7 @@ import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
-import numpy as np
-
-from ..backends.device import RawArray
+from ..backends.device import RawArray, is_on_host
 from ..core.grad_mode import _state
 from ..utils.call_site import call_site
 from . import error_report, flight_recorder, watchdog
@@ -70,7 +68,7 @@ class ProcessGroup:
 
     def backend_of(self, raw: RawArray) -> Backend:
         """Returns the backend that moves a raw array."""
-        if isinstance(raw, np.ndarray):
+        if is_on_host(raw):
             return self.cpu_backend
         if self._gpu_backend is None:
             self._gpu_backend = self._make_gpu_backend()
@@ -111,7 +109,7 @@ class ProcessGroup:
         if (stream := _state.stream) is not None:
             instruction = stream.begin_collective(op, raw, self.name, seq, site, peers)
         check = watch = None
-        on_cpu = isinstance(raw, np.ndarray)
+        on_cpu = is_on_host(raw)
         try:
             if self.checker is not None and peers is None:
                 device = "cpu" if on_cpu else "cuda"

@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 from ... import ops
-from ...backends.device import RawArray
+from ...backends.device import RawArray, device_of
 from ...backends.dtypes import is_floating_point
 from ...core.op import op
 from ...core.tensor import Tensor
@@ -214,7 +214,7 @@ def _convolved(x, count, inside, kernel, stride, around) -> Geometry | None:
     if count <= IN_CACHE:
         return None
     overlap = len(kernel) == 2 and all(k > s for k, s in zip(kernel, stride, strict=True))
-    if not (overlap and isinstance(x, np.ndarray) and x.dtype == np.float32 and uses_kernels()):
+    if not (overlap and device_of(x).kernels == "cpu" and x.dtype == np.float32 and uses_kernels()):
         return None
     size = tuple([n - sum(p) for n, p in zip(inside, around, strict=True)])
     form = geometry(size, kernel, stride, around, (1, 1), x.shape[-3])
