@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import mytorch
+import mytorch.distributed as dist
 from mytorch import nn
 from mytorch.backends.blas import add_product
 from mytorch.backends.device import is_on_host
@@ -33,9 +34,20 @@ class Counting(HoldingKind):
 
 
 class TwoRanks(HoldingKind):
-    """Holds an array for each of two ranks, which run in lockstep."""
+    """Holds an array for each of two ranks, which run in lockstep, and is what they reduce with."""
 
-    count = 2
+    count = ranks = 2
+
+    def collectives(self, group):
+        return self
+
+    def all_reduce(self, raw, op):
+        total = np.maximum(*raw.parts) if op is dist.ReduceOp.MAX else sum(raw.parts)
+        for part in raw.parts:
+            part[...] = total
+
+    def broadcast(self, raw, root):
+        raw.parts[1][...] = raw.parts[0]
 
     def scatter(self, x):
         """The halves of a batch, one for each rank."""
@@ -58,11 +70,16 @@ def batches():
         yield mytorch.from_numpy(text[:, :-1].copy()), mytorch.from_numpy(text[:, 1:].copy())
 
 
-def trained(scatter=lambda x: x, average=lambda raw: None, value=mytorch.Tensor.item, half=False):
+def adamw(model):
+    return model, mytorch.optim.AdamW(model.parameters(), lr=1e-3)
+
+
+def trained(
+    scatter=lambda x: x, average=lambda raw: None, value=mytorch.Tensor.item, half=False, wrap=adamw
+):  # fmt: skip
     """The losses and norms of three steps of a GPT nano."""
     mytorch.manual_seed(0)
-    model = GPT2(GPT2Config.of_size("nano", vocab_size=65, context_length=16))
-    optimizer = mytorch.optim.AdamW(model.parameters(), lr=1e-3)
+    model, optimizer = wrap(GPT2(GPT2Config.of_size("nano", vocab_size=65, context_length=16)))
     scaler = mytorch.amp.GradScaler("cpu", init_scale=1024.0, enabled=half)
     found = []
     for x, y in batches():
@@ -98,6 +115,70 @@ def test_a_kind_that_holds_two_ranks_trains_a_gpt(numpys):
     with TwoRanks() as kind:
         got = trained(kind.scatter, kind.average, kind.mean)
     np.testing.assert_allclose(got, numpys, rtol=1e-5)
+
+
+@pytest.fixture
+def alone():
+    dist.init_process_group("single")
+    yield
+    dist.destroy_process_group()
+
+
+def ddp(model):
+    return adamw(dist.DistributedDataParallel(model))
+
+
+def ddp_and_zero(model):
+    model = dist.DistributedDataParallel(model)
+    return model, dist.ZeroRedundancyOptimizer(model.parameters(), mytorch.optim.AdamW, lr=1e-3)
+
+
+@pytest.mark.parametrize("wrap", [ddp, ddp_and_zero])
+def test_ddp_and_zero_reduce_with_the_collectives_of_the_kind(wrap, numpys, alone):
+    with TwoRanks() as kind:
+        got = trained(kind.scatter, value=kind.mean, wrap=wrap)
+    np.testing.assert_allclose(got, numpys, rtol=1e-5)
+    with F.use_fused(False), Counting():
+        got = trained(wrap=wrap)  # a kind that holds one array has the collectives of that
+    np.testing.assert_allclose(got, numpys, rtol=1e-5)
+
+
+def test_ddp_starts_with_the_weights_of_the_first_rank(alone):
+    with TwoRanks() as kind:
+        layer = nn.Linear(2, 2)
+        raw_of(layer.weight).parts[1][...] += 1
+        buffer = mytorch.Tensor(HoldingArray([np.ones(2, "f4"), np.zeros(2, "f4")], kind))
+        layer.register_buffer("scale", buffer)
+        dist.DistributedDataParallel(layer)
+    for x in (layer.weight, layer.scale):
+        np.testing.assert_array_equal(*raw_of(x).parts)
+
+
+def test_an_inf_on_one_rank_is_skipped_on_both(alone):
+    with TwoRanks() as kind:
+        p = nn.Parameter(mytorch.ones(1))
+        optimizer, scaler = mytorch.optim.SGD([p], lr=1.0), mytorch.amp.GradScaler(init_scale=4.0)
+        factor = mytorch.Tensor(HoldingArray([np.ones(1, "f4"), np.full(1, np.inf, "f4")], kind))
+        scaler.scale(p * factor).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        assert p.item() == 1 and scaler.get_scale() == 2
+
+
+def test_a_kind_without_collectives_says_so(alone):
+    kind = type("Silent", (HoldingKind,), {"count": 2})()
+    held = HoldingArray([np.ones(2), np.ones(2)], kind)
+    with pytest.raises(NotImplementedError, match="arrays of Silent have no collectives"):
+        dist.all_reduce(held)
+
+
+def test_no_program_leaves_out_a_collective(alone):
+    def reduced(x):
+        dist.all_reduce(x)
+        return x
+
+    with pytest.raises(NotImplementedError, match=r"all_reduce\(\) of a process group"):
+        mytorch.capture(reduced, mytorch.ones(2))
 
 
 def test_kinds_hold_arrays_of_any_kind(numpys):
