@@ -2,6 +2,7 @@
 
 import ast
 import copy
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -343,6 +344,32 @@ def test_loading_the_state_of_an_optimizer_in_a_block():
         other(mytorch.ones(1, 2)).sum().backward()
         theirs.step()
         assert theirs.state[other.weight]["step"].item() == 2
+
+
+@pytest.mark.parametrize("name", ["SGD", "AdamW", "LBFGS"])
+def test_an_optimizer_steps_before_in_and_after_a_block(name):
+    def losses(kinds):
+        p, found = nn.Parameter(mytorch.ones(3, 2)), []
+        optimizer = getattr(mytorch.optim, name)([p], lr=0.01)
+
+        def closure():
+            optimizer.zero_grad()
+            loss = ((x @ p - 1) ** 4).sum()
+            loss.backward()
+            return loss
+
+        for kind in kinds:
+            with kind:
+                found.append(optimizer.step(closure).item())
+        return found
+
+    mytorch.manual_seed(0)
+    x = mytorch.randn(4, 3)
+    with F.use_fused(False):
+        want = losses([nullcontext()] * 4)
+    inside, outside = Counting(), nullcontext()
+    np.testing.assert_allclose(losses([inside, outside] * 2), want, rtol=1e-4)
+    np.testing.assert_allclose(losses([outside, inside] * 2), want, rtol=1e-4)
 
 
 def test_a_kind_by_the_name_of_its_device():

@@ -76,7 +76,7 @@ class ProcessGroup:
 
     @property
     def gpu_backend(self) -> Backend:
-        """The backend that moves arrays on GPUs, made when it is first asked for."""
+        """The backend that moves arrays on GPUs, made at its first use."""
         if self._gpu_backend is None:
             self._gpu_backend = self._make_gpu_backend()
             if self._gpu_backend is not self.cpu_backend:  # no wait() blocks on a GPU
