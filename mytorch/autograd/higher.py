@@ -15,9 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
-
-from ..backends.device import RawArray
+from ..backends.device import RawArray, is_raw
 from ..backends.dtypes import is_inexact
 from ..core import engine
 from ..core.closure import Vjp, closure_arrays
@@ -175,7 +173,7 @@ def _holds_floats(vjp: Vjp) -> bool:
 def _body_on_tensors(node: Node, args: list) -> tuple:
     """Returns result and vjp of the op's body, run on Tensors."""
     call = node.recompute.call
-    args = [from_raw(raw_of(a)) if hasattr(a, "_array") or isinstance(a, np.ndarray) else a for a in args]
+    args = [from_raw(raw_of(a)) if hasattr(a, "_array") or is_raw(a) else a for a in args]
     if call.promote is not None:
         dtype = common_dtype(args)
         dtype = dtype if is_inexact(dtype) else node.dtype

@@ -283,6 +283,11 @@ def is_on_gpu(raw: RawArray) -> bool:
     return device_of(raw).kind is GPU
 
 
+def is_on_host(x: object) -> bool:
+    """Returns whether `x` is a raw array whose elements lie in NumPy's memory: see `Kind`."""
+    return isinstance(x, raw_types) and device_of(x).kind.is_host
+
+
 def is_readable(raw: RawArray) -> bool:
     """Returns whether Python may read elements: they are there, or the kind in force answers."""
     return has_values(raw) or in_force().answers

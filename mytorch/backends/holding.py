@@ -286,6 +286,11 @@ class HoldingKind(Kind):
         kind.require_own("matmul", (), {"out": out})
         kind.call("matmul", blas.add_product, (x, y, out, beta), {})
 
+    def collectives(self, group: Any) -> Any:
+        if self.count > 1:
+            return super().collectives(group)  # what its parts are to each other is for a subclass to say
+        return _OfParts(self, self.inner.kind.collectives(group))
+
     def stand_in(self, found: device) -> device:
         return self.device if found is self.inner else found
 
@@ -308,6 +313,17 @@ class Functions:
     def __getattr__(self, name: str) -> Callable:
         function = getattr(self._inner, name)
         return lambda *args, **kwargs: self._kind.call(name, function, args, kwargs)
+
+
+class _OfParts:
+    """The collectives of arrays that hold one array each: those of these."""
+
+    def __init__(self, kind: HoldingKind, inner: Any):
+        self._kind, self._inner = kind, inner
+
+    def __getattr__(self, name: str) -> Callable:
+        start = getattr(self._inner, name)
+        return lambda *args: start(*self._kind.part(args, 0))
 
 
 def _outermost(x: Any, like: HoldingArray | None = None) -> HoldingKind:

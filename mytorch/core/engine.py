@@ -131,7 +131,7 @@ def raw_input_grads(
                 and part.shape == parent.shape and part.dtype == parent.dtype
             ):  # fmt: skip
                 part = match(part, parent, node, count - len(grads) - 1)
-            owned = type(part) is np.ndarray and is_owned(part)
+            owned = is_owned(part)
             result.append((parent, part, owned))
     return result
 
@@ -217,7 +217,7 @@ def is_owned(array: RawArray) -> bool:
         return sys.getrefcount(array) <= _OWNED_ARRAY
     return (
         sys.getrefcount(array) <= _OWNED_ARRAY
-        and type(base) is np.ndarray
+        and type(base) is type(array)
         and base.base is None
         and base.nbytes == array.nbytes
         and sys.getrefcount(base) <= _OWNED_BASE

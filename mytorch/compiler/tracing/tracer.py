@@ -16,7 +16,7 @@ from ...backends.meta.array import MetaArray, new_of
 from ...backends.meta.layout import layout
 from ...core.grad_mode import _state
 from ...core.tensor import Tensor, raw_of
-from ...nn.functional.composite import Composite, use_fused
+from ...nn.functional.composite import Composite
 from ...utils.nested import leaves, mapped
 from ..program.instruction import Instruction, Value
 from ..program.kernels import call_kernel
@@ -72,7 +72,6 @@ class Tracer(HostCalls, Kind):
         self.owners: dict[Value, Tensor] = {}
         self.graph_break: NotImplementedError | None = None
         self.origins = Origins(self)
-        self._keeps_composites = use_fused.default
         self._answer = answer
         self._values: dict[int, tuple[Value, MetaArray]] = {}  # by the id of the array, which stays alive
         self._lifted: dict[int, tuple[RawArray, MetaArray]] = {}  # by the id of the array with elements
@@ -270,7 +269,7 @@ class Tracer(HostCalls, Kind):
         self.note(Instruction(name, given, kwargs or {}, tuple(outputs)))
         return made, saved
 
-    def composite(self, composite: Composite, args: tuple) -> Any:
+    def composite(self, composite: Composite, args: tuple, kernels: bool) -> Any:
         """Returns the results of a composite that stays one instruction (see `kernels`), or its reference."""
         kept = call_kernel(composite, args, self._keeps_composites)
         return composite.run_reference(*args) if kept is None else kept
