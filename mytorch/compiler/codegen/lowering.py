@@ -36,7 +36,8 @@ from ...backends.openblas import SERIAL
 from ...core.grad_accumulator import LazyGrad
 from ...core.grad_mode import _state
 from ...core.unbroadcast import unbroadcast
-from ...nn.functional.composite import REGISTRY, Unsupported, use_fused
+from ...nn.functional.composite import REGISTRY, Unsupported
+from ...nn.functional.variant import uses_kernels
 from ...utils.nested import mapped
 from ..program.instruction import Instruction, Reference, Value
 from ..program.kernels import gradients
@@ -70,7 +71,7 @@ def lowered(
         instructions: of the program, as they run.
         contiguous: values that are known to be in C order.
     """
-    if program.device is not CPU or not use_fused.default or thread.tracer is not None:
+    if program.device is not CPU or not uses_kernels() or thread.tracer is not None:
         return instructions
     kernels = _candidates(program, instructions)
     if not (kernels or any(map(_is_large_product, instructions))) or threads.why_serial():

@@ -13,7 +13,8 @@ from ...backends import threads
 from ...backends.meta.array import MetaArray, new_of, view
 from ...backends.meta.layout import layout
 from ...core.grad_accumulator import LazyGrad
-from ...nn.functional.composite import REGISTRY, use_fused
+from ...nn.functional.composite import REGISTRY
+from ...nn.functional.variant import uses_kernels
 from ...utils.nested import mapped
 from ..program.instruction import Instruction, Value
 from ..program.kernels import MetaDraw, gradients
@@ -137,7 +138,7 @@ class _Keeps:
             known = arrays.named.get(id(x.storage))
             new += x.storage.nbytes if known is None else 0
             self.of[saved] += [] if known is None else self.of[known]
-        if name in _ATTENTION and use_fused.default and threads.installed():
+        if name in _ATTENTION and uses_kernels() and threads.installed():
             heads = args[1] if name == "self_attention" else 1
             new = 8 * heads * args[0].size // args[0].shape[-1]  # two numbers a query, no probabilities
         return [*[(value, nbytes_of(value)) for value in results], (saved, new)]

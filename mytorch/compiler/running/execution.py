@@ -15,7 +15,8 @@ from ...backends.float_errors import IGNORE, errors
 from ...backends.threads import get_num_threads, installed
 from ...core.grad_mode import _state
 from ...core.tensor import increment_version
-from ...nn.functional.composite import REGISTRY, use_fused
+from ...nn.functional.composite import REGISTRY
+from ...nn.functional.variant import uses_kernels
 from ...nn.fused_ops.background import cpu_features
 from ...nn.fused_ops.registry import why_not
 from ..codegen import numba_source, triton_source
@@ -69,7 +70,7 @@ class Executable:
     def build(self) -> None:
         """Generates the function, with the kernels that are there, and for the number of threads."""
         program = self._program
-        self._settings, self._awaited = (use_fused.default, get_num_threads()), awaited(program)
+        self._settings, self._awaited = (uses_kernels(), get_num_threads()), awaited(program)
         printer = FunctionPrinter(program, is_checked=is_on())
         for i, name in printer.loops.items():  # each is in a file of its own: see `loaded`
             strategy = strategy_of(i, program)
@@ -133,7 +134,7 @@ class Executable:
             owner = reference()
             if owner is not None:
                 increment_version(owner)
-        if self._settings != (use_fused.default, get_num_threads()) or self._awaited and self._arrived():
+        if self._settings != (uses_kernels(), get_num_threads()) or self._awaited and self._arrived():
             self.build()
         run = self._run if _state.stream is None else self._recorded_run()
         if not self._has_kernels:
@@ -208,7 +209,7 @@ _tunings = functools.cache(Tuning)
 
 def is_compiled() -> bool:
     """Whether loops are compiled: not without Numba, nor with `use_fused(False)`."""
-    return bool(use_fused.default and installed())
+    return bool(uses_kernels() and installed())
 
 
 def strategy_of(i: Instruction, program: Program) -> Strategy:
@@ -231,6 +232,6 @@ def runnable(loop: Loop, strategy: Strategy = DEFAULT, target: device = CPU) -> 
     """
     if target is CPU:
         return loaded(loop, strategy) if is_compiled() else loop.in_numpy
-    if not use_fused.default or why_not(target.kernels):
+    if not uses_kernels() or why_not(target.kernels):
         return replace(loop, places=()).in_numpy
     return functools.partial(triton_source.launched, loop)

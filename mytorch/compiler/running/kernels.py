@@ -11,7 +11,8 @@ from ...core.grad_accumulator import LazyGrad
 from ...core.op import as_raw
 from ...core.tensor import from_raw
 from ...core.unbroadcast import unbroadcast
-from ...nn.functional.composite import REGISTRY, Composite, Unsupported, use_fused
+from ...nn.functional.composite import REGISTRY, Composite, Unsupported
+from ...nn.functional.variant import uses_kernels
 from ..program.kernels import CHECKED, gradients
 
 
@@ -27,7 +28,7 @@ def run_kernel(name: str, kind: str, *args: Any) -> tuple:
 
 
 def _computed(composite: Composite, kind: str, args: tuple) -> tuple:
-    if use_fused.default:
+    if uses_kernels():
         try:
             return composite.kernel(kind).forward(*args)
         except Unsupported:
