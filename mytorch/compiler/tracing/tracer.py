@@ -271,7 +271,7 @@ class Tracer(HostCalls, Kind):
 
     def composite(self, composite: Composite, args: tuple, kernels: bool) -> Any:
         """Returns the results of a composite that stays one instruction (see `kernels`), or its reference."""
-        kept = call_kernel(composite, args, self._keeps_composites)
+        kept = call_kernel(composite, args, kernels)
         return composite.run_reference(*args) if kept is None else kept
 
     def checks(
