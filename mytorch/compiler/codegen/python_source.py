@@ -12,7 +12,7 @@ from ...backends import gpu_errors
 from ...backends.address import address_of
 from ...backends.blas import product
 from ...backends.device import CPU, META, RawArray, array_module, device, move
-from ...backends.kinds import NUMPY
+from ...backends.kinds import GPU, NUMPY
 from ...backends.sliding_window import sliding_window_view
 from ...ops.bounds import ERRORS, require_range
 from ...ops.linalg_checks import lapack
@@ -249,7 +249,7 @@ def _kernel_lines(i: Instruction, namespace: dict[str, object], target: device) 
     arrays = [y for y in i.outputs if y.ndim]  # a kernel decides how they lie in memory
     ordered = [f"{name_of(y)} = arranged({name_of(y)}, {y.strides})" for y in arrays]
     if i.name == "kernel":
-        namespace[i.args[0]] = functools.partial(run_kernel, i.args[0], target.type)
+        namespace[i.args[0]] = functools.partial(run_kernel, i.args[0], target.kernels)
         given = ", ".join(_source(x, namespace) for x in i.args[1:])
         return [f"{results}= {i.args[0]}({given})", *ordered]
     namespace["vjp"] = run_vjp
@@ -278,7 +278,7 @@ def _constant(x: object, namespace: dict[str, object]) -> str:
 
 
 def _check_line(i: Instruction, namespace: dict[str, object], target: device) -> str:
-    namespace["check"] = require_range if target is CPU else gpu_errors.check_range
+    namespace["check"] = gpu_errors.check_range if target.kind is GPU else require_range
     low, high, text, ignored = [repr(i.kwargs[name]) for name in ("low", "high", "text", "ignored")]
     error = ERRORS[i.kwargs["error"]].__name__
     return f"check({name_of(i.args[0])}, {low}, {high}, {text}, {error}, {ignored})"

@@ -67,10 +67,10 @@ def restore_strides(program: Program, given: Program) -> Program:
     results = program.results()
     held = Counter([x.storage for x in results])
     for now, before in zip(results, given.results(), strict=True):
-        order = _dense_order(before)
+        order = dense_order(before)
         if order is None or held[now.storage] > 1 or _alike(now.shape, now.strides, before.strides):
             continue
-        inverse = tuple(sorted(range(now.ndim), key=order.__getitem__))
+        inverse = inverse_of(order)
         turned = _transposed(number, now, order)
         copy = Value(number + 1, turned.shape, _in_c_order(turned), now.dtype)
         made[now] = _transposed(number + 2, copy, inverse)
@@ -84,6 +84,11 @@ def restore_strides(program: Program, given: Program) -> Program:
     return replace(program, instructions=instructions, outputs=outputs) if made else program
 
 
+def inverse_of(order: tuple[int, ...]) -> tuple[int, ...]:
+    """Returns the order of dims that undoes another one."""
+    return tuple(sorted(range(len(order)), key=order.__getitem__))
+
+
 def _transposed(number: int, x: Value, order: tuple[int, ...]) -> Value:
     shape, strides = (tuple([sizes[d] for d in order]) for sizes in (x.shape, x.strides))
     return Value(number, shape, strides, x.dtype, x.storage)
@@ -93,7 +98,7 @@ def _in_c_order(x: Value) -> tuple[int, ...]:
     return steps(x.shape, range(x.ndim), x.dtype.itemsize)
 
 
-def _dense_order(x: Value) -> tuple[int, ...] | None:
+def dense_order(x: Value) -> tuple[int, ...] | None:
     """Returns the dims of new memory, the outermost first; None if there are gaps between elements."""
     if x.dtype.kind == "O" or not x.size:
         return None

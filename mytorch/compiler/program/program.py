@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from .instruction import Instruction, Value
 if TYPE_CHECKING:
     from ..memory.live_ranges import Memory
     from ..parts.chunking import Chunked
+    from ..parts.placed import Placed
     from ..parts.streaming import Stream
     from ..running.execution import Executable
 
@@ -226,6 +227,37 @@ class Program:
         from ..parts.chunking import Chunked
 
         return Chunked(self, memory)
+
+    def placed(
+        self, devices: Sequence[DeviceLike] | Mapping[DeviceLike, int | str],
+        memory: int | str | Mapping[DeviceLike, int | str] | None = None,
+    ) -> Placed:  # fmt: skip
+        """Returns a function that computes the same on several devices, if one has too little memory.
+
+        The program is cut where the fewest bytes cross; copies are made while devices compute. Gradients, and
+        what optimizers keep, lie with their parameter. The tensors of the state move to their devices, as by
+        `model.to`. Results lie where they are made.
+
+        Args:
+            devices: names, or a limit for each, as accelerate's `max_memory`: `{0: "10GiB", "cpu": "30GiB"}`.
+            memory: the limit of each device, or of some: bytes, or text as "500MB" or "1.5 GiB"; by default
+                what is free on a GPU, and none on others.
+
+        Raises:
+            ValueError: it doesn't fit, the message says what is needed; or it writes to its inputs.
+            NotImplementedError: an input or result is no array, or has gaps between its elements.
+
+        >>> w, v = mytorch.ones(300, 300), mytorch.ones(300, 300)
+        >>> program = mytorch.capture(lambda x: (x @ w).relu() @ v, mytorch.ones(1, 300))
+        >>> program.placed(["cpu"], memory="500kB")
+        Traceback (most recent call last):
+        ValueError: <lambda> doesn't fit its devices, it needs 723.6 kB of 500.0 kB on cpu
+        >>> program.placed({"cpu": "1MB"}).nbytes
+        0
+        """
+        from ..parts.placed import Placed
+
+        return Placed(self, devices, memory)
 
     def draw(self, path: str | os.PathLike) -> None:
         """Draws the program as a graph, to a file whose suffix is .svg or .html; see `drawing.draw`."""
