@@ -6,8 +6,7 @@ So the rules of shapes, dtypes and views are those of capturing, and nothing is 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -15,9 +14,7 @@ import numpy as np
 from ...backends.functions import writes
 from ...backends.meta.array import MetaArray, new_of, view
 from ...backends.meta.creation import CREATION
-from ...backends.meta.functions import FUNCTIONS, SHAPES, VIEWS, call_function
 from ...backends.meta.layout import layout
-from ...backends.meta.ufuncs import call_ufunc
 from ...core.tensor import Tensor, from_raw
 from ...nn.functional.composite import REGISTRY
 from ...ops.bounds import ERRORS
@@ -26,16 +23,10 @@ from ...utils.reading import is_count
 from ..codegen.loop import COLUMN, EXPRESSIONS, FULL, REDUCTIONS, ROW, SCALAR, Loop, Step
 from ..program.instruction import Instruction, Value
 from ..program.kernels import KEPT, KEPT_IN_HALF, MetaDraw
+from ..program.rules import OF_ARRAYS, rule_of
 from ..running.host_functions import HOST
-from ..tracing.tracing_array import METHODS, PROPERTIES, name_of
 from .checking_host import HostChecker
 
-# Those that make lists of any length, or repeat something any number of times, are left out.
-_UNKNOWN = {"split", "array_split", "hsplit", "vsplit", "dsplit", "diff", "frombuffer", "broadcast_arrays"}
-_FUNCTIONS = {name_of(f): f for f in (*SHAPES, *FUNCTIONS, *VIEWS) if name_of(f) not in _UNKNOWN}
-_OF_ARRAYS = {f".{name.strip('_')}": getattr(MetaArray, name) for name in METHODS}
-_OF_ARRAYS |= {f".{name}": getattr(MetaArray, name).fget for name in PROPERTIES}
-_UFUNC_METHODS = ("__call__", "reduce", "accumulate", "outer", "at")
 _HOST = HOST.keys() - {"number", "outcome"}  # numbers are inputs of compiled functions only
 _TYPES = {
     "float": (int, float, np.number), "int": (int, np.integer), "bool": bool, "str": str, "None": (),
@@ -48,19 +39,6 @@ def is_known(name: str) -> bool:
     """Whether a program in a file may have instructions of this name."""
     is_host = name.startswith("host.") and name.removeprefix("host.") in _HOST
     return is_host or name in ("loop", "kernel", "kernel.vjp", "check") or rule_of(name) is not None
-
-
-def rule_of(name: str) -> Callable | None:
-    """Returns what a call does with meta arrays; None for a function that no instruction calls."""
-    if name in _OF_ARRAYS:
-        return _OF_ARRAYS[name]
-    if name in _FUNCTIONS:
-        return partial(call_function, _FUNCTIONS[name])
-    head, _, method = name.partition(".")
-    ufunc, method = getattr(np, head, None), method or "__call__"
-    if not isinstance(ufunc, np.ufunc) or method not in _UFUNC_METHODS:
-        return None
-    return partial(call_ufunc, ufunc, method)
 
 
 def extent_of(value: Value) -> int:
@@ -147,7 +125,7 @@ class Checker:
         if isinstance(i.kwargs.get("dtype"), str):
             raise ValueError(f"its dtype is {i.kwargs['dtype']!r}")
         args, kwargs = mapped(self._array, i.args), mapped(self._array, i.kwargs)
-        if i.name in _OF_ARRAYS and not (args and isinstance(args[0], MetaArray)):
+        if i.name in OF_ARRAYS and not (args and isinstance(args[0], MetaArray)):
             raise ValueError("its first argument isn't an array")
         dims = sum([x.ndim for x in leaves((args, kwargs)) if isinstance(x, MetaArray)])
         if i.name == "einsum" and dims > 2 * _MOST_DIMS:
