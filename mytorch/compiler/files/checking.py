@@ -20,7 +20,7 @@ from ...nn.functional.composite import REGISTRY, Composite
 from ...ops.bounds import ERRORS
 from ...utils.nested import leaves, mapped
 from ..program.instruction import Instruction, Value
-from ..program.kernels import KEPT, KEPT_IN_HALF, MetaDraw
+from ..program.kernels import KERNELS, KERNELS_IN_HALF, MetaDraw
 from ..program.rules import OF_ARRAYS, rule_of
 from ..running.host_functions import HOST
 from .checking_host import HostChecker
@@ -127,7 +127,7 @@ class Checker:
                 raise ValueError(f"{value} is a view of {of}, the file says of {value.of}")
 
     def _kernel(self, name: str, *args: object, outputs: Sequence[Value]) -> None:
-        if name not in (*KEPT, *KEPT_IN_HALF):
+        if name not in (*KERNELS, *KERNELS_IN_HALF):
             raise ValueError(f"no kernel is named {name!r}")
         *results, saved = outputs
         composite, args = REGISTRY[name], mapped(self._array, args)

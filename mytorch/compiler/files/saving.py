@@ -134,3 +134,6 @@ def _arrays(program: Program) -> dict[Value, RawArray]:
         if extent_of(value) > _MOST_APART * max(raw.nbytes, 1):
             raise NotImplementedError(f"can't save {value.described()}: its strides are {value.strides}")
     return found
+
+
+Program.save = save

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from ...backends.device import device
-from ..memory.live_ranges import memory_of, nbytes_of, size_text
-from ..program.program import Instruction, Program, Value
+from ..memory.peak import memory, nbytes_of, size_text
+from ..program.instruction import Instruction, Value
+from ..program.program import Program
 from .dataflow import Dataflow, is_placed
 from .minimum_cut import Network
 
@@ -119,7 +120,7 @@ def _bytes_of_output(y: Value, i: Instruction) -> int:
     if i.name != "kernel" or y is not i.outputs[-1]:
         return nbytes_of(y)
     alone = Program(tuple(dict.fromkeys(i.inputs())), {}, {}, [i], i.outputs)
-    return sum([x.nbytes for x in memory_of(alone).held if x.value is y])
+    return sum([x.nbytes for x in memory(alone).held if x.value is y])
 
 
 def _moments(program: Program) -> dict[Value, int]:

@@ -6,8 +6,9 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from itertools import takewhile
 
 from ...stream.instruction import BACKWARD
-from ..memory.live_ranges import nbytes_of
-from ..program.program import Instruction, Program, Value
+from ..memory.peak import nbytes_of
+from ..program.instruction import Instruction, Value
+from ..program.program import Program
 
 _OF_A_PARAMETER = ("host.grad", "host.set_grad", "host.add_grad")
 

@@ -19,9 +19,10 @@ from ...core.overriding import overriding
 from ...core.tensor import Tensor, from_raw, raw_of, version_of
 from ...nn.parameter import replace_data
 from ...utils.nested import mapped
-from ..memory.live_ranges import size_text
+from ..memory.peak import size_text
 from ..passes.strides import dense_order, inverse_of
-from ..program.program import Instruction, Program, Value, described, fits
+from ..program.instruction import Instruction, Value
+from ..program.program import Program, described, fits
 from ..running.movers import movers, settle
 from .assignment import assigned
 from .limits import Limit, limits_of
@@ -260,3 +261,36 @@ def _check(program: Program) -> None:
         raise NotImplementedError(
             f"can't place {program.name}: {gaps[0].described(strides=True)} has gaps between its elements"
         )
+
+
+def placed(
+    program: Program, devices: Sequence[DeviceLike] | Mapping[DeviceLike, Limit],
+    memory: Limit | Mapping[DeviceLike, Limit] | None = None,
+) -> Placed:  # fmt: skip
+    """Returns a function that computes the same on several devices, if one has too little memory.
+
+    The program is cut where the fewest bytes cross; copies are made while devices compute. Gradients, and
+    moments of optimizers, lie with their parameter. The tensors of the state move to their devices, as by
+    `model.to`. Results lie where they are made.
+
+    Args:
+        devices: names, or a limit for each, as accelerate's `max_memory`: `{0: "10GiB", "cpu": "30GiB"}`.
+        memory: the limit of each device, or of some: bytes, or text as "500MB" or "1.5 GiB"; by default what
+            is free on a GPU, and none on others.
+
+    Raises:
+        ValueError: it doesn't fit, the message says what is needed; or it writes to its inputs.
+        NotImplementedError: an input or result is no array, or has gaps between its elements.
+
+    >>> w, v = mytorch.ones(300, 300), mytorch.ones(300, 300)
+    >>> program = mytorch.capture(lambda x: (x @ w).relu() @ v, mytorch.ones(1, 300))
+    >>> program.placed(["cpu"], memory="500kB")
+    Traceback (most recent call last):
+    ValueError: <lambda> doesn't fit its devices, it needs 723.6 kB of 500.0 kB on cpu
+    >>> program.placed({"cpu": "1MB"}).nbytes
+    0
+    """
+    return Placed(program, devices, memory)
+
+
+Program.placed = placed
