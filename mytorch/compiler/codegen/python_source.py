@@ -12,7 +12,7 @@ from ...backends import gpu_errors
 from ...backends.address import address_of
 from ...backends.blas import product
 from ...backends.device import CPU, META, RawArray, array_module, device
-from ...backends.kinds import NUMPY
+from ...backends.kinds import GPU, NUMPY
 from ...backends.sliding_window import sliding_window_view
 from ...ops.bounds import ERRORS, require_range
 from ...ops.linalg_checks import lapack
@@ -171,7 +171,7 @@ class PythonPrinter:
 
     def _kernel(self, i: Instruction) -> list[str]:
         name, *args = i.args
-        self._named(name, functools.partial(run_kernel, name, self.target.type))
+        self._named(name, functools.partial(run_kernel, name, self.target.kernels))
         return self._results(i, f"{name}({', '.join(map(self.argument, args))})")
 
     def _vjp(self, i: Instruction) -> list[str]:
@@ -201,7 +201,7 @@ class PythonPrinter:
     def _check(self, i: Instruction) -> list[str]:
         if self.target is META:
             return []
-        self._named("check", require_range if self.target is CPU else gpu_errors.check_range)
+        self._named("check", gpu_errors.check_range if self.target.kind is GPU else require_range)
         low, high, text, ignored = [repr(i.kwargs[name]) for name in ("low", "high", "text", "ignored")]
         error = ERRORS[i.kwargs["error"]].__name__
         return [f"check({name_of(i.args[0])}, {low}, {high}, {text}, {error}, {ignored})"]

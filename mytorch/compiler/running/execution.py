@@ -238,6 +238,6 @@ def runnable(loop: Loop, strategy: Strategy = DEFAULT, target: device = CPU) -> 
     """
     if target is CPU:
         return loaded(loop, strategy) if is_compiled() else loop.in_numpy
-    if not uses_kernels() or why_not(target.type):
+    if not uses_kernels() or why_not(target.kernels):
         return replace(loop, places=()).in_numpy
     return functools.partial(triton_source.launched, loop)
