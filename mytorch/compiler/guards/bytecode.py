@@ -159,14 +159,12 @@ class Uses:
         self._add_accessed(code, inner)
         self._add_stored(code, inner)
         self.asks_types |= "type" in loaded
-        is_none = [i.opname == "LOAD_CONST" and i.argval is None for i in inner]
-        self.asks_identity |= any([i.opname == "IS_OP" and not is_none[k - 1] for k, i in enumerate(inner)])
+        self.asks_identity |= any(map(_compares_identity, [None, *inner], inner))
         if code.co_filename != "<string>":  # that of a dataclass: `__eq__` compares `__class__`
             self.gets_at_classes |= "type" in loaded or "__class__" in names
             computes = None in _names_of_getattr(code, modules)
             dynamic = names & _DYNAMIC - (set() if computes else {"getattr"}) | loaded & _DYNAMIC_GLOBALS
-            matches = any([i.opname == "MATCH_CLASS" for i in inner]) or any(map(_formats, inner, inner[1:]))
-            self.is_dynamic |= bool(dynamic) or matches
+            self.is_dynamic |= bool(dynamic) or any(map(_matches_or_formats, [None, *inner], inner))
 
     def add_type(self) -> None:
         """Adds that a function has `type` as an object."""
@@ -190,9 +188,17 @@ class Uses:
         self.stored |= {None} if any([i.opname == "DICT_MERGE" for i in inner]) else set()
 
 
-def _formats(before: dis.Instruction, i: dis.Instruction) -> bool:
-    """Returns whether it may be `"{0.name}".format(x)`: also if the text isn't written out."""
+# Of an instruction and the one before it.
+
+
+def _compares_identity(before: dis.Instruction | None, i: dis.Instruction) -> bool:
+    return i.opname == "IS_OP" and not (before.opname == "LOAD_CONST" and before.argval is None)
+
+
+def _matches_or_formats(before: dis.Instruction | None, i: dis.Instruction) -> bool:
+    """Returns whether it is `case Kind(x):` or may be `"{0.name}".format(x)`, with a text that isn't written
+    out, too."""
     if i.opname not in _OF_ATTRIBUTES or i.argval not in ("format", "format_map"):
-        return False
+        return i.opname == "MATCH_CLASS"
     text = before.argval if before.opname == "LOAD_CONST" else None
     return not isinstance(text, str) or re.search(r"\{[^{}:!]*\.", text) is not None

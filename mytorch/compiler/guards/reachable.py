@@ -284,8 +284,8 @@ class Reachable:
             if self.snapshot.keep(Variable(cell)):
                 yield content(cell)
         yield from self._of_dict(Attributes(function, _OF_FUNCTIONS), _OF_FUNCTIONS)
-        names = function.__code__.co_freevars, names_in(function.__code__)
-        if function.__dict__ or function.__name__ in {*names[0], *names[1]}:  # which may give it some
+        names = {*function.__code__.co_freevars, *names_in(function.__code__)}
+        if function.__dict__ or function.__name__ in names:  # which may give it some
             self.snapshot.keep_names(function.__dict__)
             found = {x: y for x, y in function.__dict__.items() if is_users(function) or not why_opaque(y)}
             yield from self._of_dict(function.__dict__, found)
@@ -325,15 +325,14 @@ class Reachable:
         """Guards which attributes objects have, if functions may ask for some that aren't there."""
         names, is_dynamic = self.uses.names, self.uses.is_dynamic
         asks = is_dynamic or "hasattr" in names
-        for x in self.seen.values() if asks or "getattr" in names else ():
-            if _has_names(x):
+        modules = [x for x in self.seen.values() if isinstance(x, Module)]
+        if asks or "getattr" in names:
+            for x in filter(_has_names, self.seen.values()):
                 self.snapshot.keep_names(vars(x))
-            elif asks and isinstance(x, Module):
-                for kind in type(x).__mro__[:-1]:
-                    self.snapshot.keep_class(kind)
-        for x in self.seen.values() if is_dynamic or not names.isdisjoint(_LISTS_BUFFERS) else ():
-            if isinstance(x, Module):
-                self.snapshot.keep_items(x._non_persistent_buffers_set)
+        for kind in [kind for x in modules for kind in type(x).__mro__[:-1]] if asks else ():
+            self.snapshot.keep_class(kind)
+        for x in modules if is_dynamic or not names.isdisjoint(_LISTS_BUFFERS) else ():
+            self.snapshot.keep_items(x._non_persistent_buffers_set)
 
 
 # Kinds of objects, and what follows one: the first that fits.

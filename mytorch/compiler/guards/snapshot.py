@@ -69,7 +69,7 @@ class Snapshot:
         return self.keep(Place(Attributes(x, (name,)), name))
 
     def keep_class(self, kind: type) -> ClassAttributes:
-        """Guards the bases of a class, and which attributes it has; returns these, which can then be kept."""
+        """Guards the bases of a class, and which attributes it has; returns the attributes."""
         if kind not in self.classes:
             self.classes[kind] = ClassAttributes(kind)
             self._add(BasesGuard(kind))
