@@ -31,7 +31,7 @@ from mytorch.models.gpt2_config import SIZES
 from mytorch.optim import AdamW
 from mytorch.optim.lr_scheduler import WarmupCosineLR
 from mytorch.utils.data import DataLoader
-from mytorch.utils.scripts import python_command, usable_device
+from mytorch.utils.scripts import python_command, require_bounds, usable_device
 from mytorch.utils.tokens import TokenWindows, size_of_vocabulary
 from run_folder import Run, make_run_folder, open_metrics, resume, sample_text, save_loss_curve
 
@@ -75,10 +75,10 @@ def arguments(description="Train a GPT-2.", **defaults):
         help="cpu, cuda or cuda:N")  # fmt: skip
     parser.set_defaults(**defaults)
     args = parser.parse_args()
-    for name in ("train_iterations", "batch_size", "gradient_accumulation_steps", "eval_interval",
-                 "eval_iterations", "log_iter", "checkpoint_iterations"):  # fmt: skip
-        if getattr(args, name) < 1:
-            parser.error(f"--{name} must be at least 1, got {getattr(args, name)}")
+    counts = ("context_length", "train_iterations", "batch_size", "gradient_accumulation_steps", "log_iter",
+              "eval_interval", "eval_iterations", "checkpoint_iterations", "peak_flops")  # fmt: skip
+    sizes = "max_lr", "min_lr", "warmup_steps", "weight_decay", "max_grad_norm", "sample_tokens", "seed"
+    require_bounds(parser, args, counts, sizes, below_1=("dropout_p", "beta1", "beta2"))
     return args
 
 

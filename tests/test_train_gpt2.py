@@ -346,6 +346,27 @@ def test_the_hint_at_the_end_runs_where_the_path_has_no_python(folder, capsys, m
     assert silent == [] and done.returncode == 0 and "[2 tokens" in done.stdout, (hint, done.stderr)
 
 
+OUT_OF_RANGE = {
+    "beta1": ("2", "at least 0 and below 1, got 2.0"), "beta2": ("1", "at least 0 and below 1, got 1.0"),
+    "dropout_p": ("-0.1", "at least 0 and below 1, got -0.1"), "max_lr": ("-1", "at least 0, got -1.0"),
+    "min_lr": ("nan", "at least 0, got nan"), "warmup_steps": ("-1", "at least 0, got -1"),
+    "weight_decay": ("inf", "at least 0, got inf"), "max_grad_norm": ("-1", "at least 0, got -1.0"),
+    "batch_size": ("0", "at least 1, got 0"), "context_length": ("0", "at least 1, got 0"),
+    "eval_interval": ("-2", "at least 1, got -2"), "sample_tokens": ("-1", "at least 0, got -1"),
+    "seed": ("-1", "at least 0, got -1"), "peak_flops": ("0", "at least 1, got 0.0"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OUT_OF_RANGE)
+def test_options_out_of_range_end_in_one_line(name, monkeypatch, capsys):
+    value, says = OUT_OF_RANGE[name]
+    monkeypatch.setattr("sys.argv", ["train_gpt2.py", f"--{name}={value}"])
+    with pytest.raises(SystemExit) as caught:
+        train_gpt2.main()
+    assert caught.value.code == 2
+    assert capsys.readouterr().err.endswith(f"error: --{name} must be {says}\n")
+
+
 @pytest.mark.parametrize(
     ("script", "options", "message"),
     [

@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 Table = Mapping[str, str | None]
@@ -93,6 +93,11 @@ class _Forward:
 
     def create_module(self, spec: ModuleSpec) -> None:
         return None  # a usual one
+
+    @staticmethod
+    def get_code(name: str) -> CodeType:
+        """Returns what `python -m` runs: nothing, as in a module that has only definitions."""
+        return compile("", name, "exec")
 
     def exec_module(self, module: ModuleType) -> None:
         names = FORWARDS[module.__name__.removeprefix("mytorch.")].split()

@@ -70,5 +70,5 @@ def flags(**settings: object) -> Iterator[None]:
         names.update(before)
 
 
-globals().update(_SETTINGS[__name__.rpartition(".")[2]])
-__all__ += _SETTINGS[__name__.rpartition(".")[2]]
+globals().update(_SETTINGS[__spec__.name.rpartition(".")[2]])
+__all__ += _SETTINGS[__spec__.name.rpartition(".")[2]]

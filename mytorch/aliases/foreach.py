@@ -64,10 +64,8 @@ def _update(ufunc: np.ufunc, x: Tensor, args: Sequence, alpha: object) -> bool:
     if type(raw) is not np.ndarray or raw.dtype not in FULL_PRECISION or not raw.flags.carray:
         return False
     for a in raws[1:]:
-        if type(a) is np.ndarray:
-            if a.dtype != raw.dtype or a.shape != raw.shape:
-                return False
-        elif type(a) not in (int, float):
+        is_alike = type(a) is type(raw) and a.dtype == raw.dtype and a.shape == raw.shape
+        if not is_alike and type(a) not in (int, float):
             return False
     ufunc(*raws[:-1], raws[-1] if alpha == 1 else raws[-1] * alpha, out=raw)
     if isinstance(x, Tensor):

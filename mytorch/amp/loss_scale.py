@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.device import RawArray, device, device_of, move, on
+from ..backends.device import RawArray, device, device_of, is_on_host, move, on
 from ..optim.options import check_kind
 
 MAX_STUCK = 20  # steps skipped in a row at the smallest scale, after which `check_stuck` raises
@@ -100,7 +100,7 @@ class LossScale:
 
     def _warn_at_min_scale(self, found_inf: RawArray, scale: RawArray) -> None:
         """Warns that the scale can't become smaller; not on a GPU, which this would synchronize with."""
-        if isinstance(found_inf, np.ndarray) and found_inf[0] and scale[0] <= self.min_scale:
+        if is_on_host(found_inf) and found_inf[0] and scale[0] <= self.min_scale:
             warnings.warn(
                 f"gradients are inf or NaN although the loss scale is at its smallest, {self.min_scale:g}: "
                 f"{REASON}",
@@ -114,7 +114,7 @@ class LossScale:
             reason: returns why the gradients are probably not finite.
         """
         self._updates += 1
-        if not isinstance(self._stuck, np.ndarray) and self._updates % LOOK_EVERY:
+        if not is_on_host(self._stuck) and self._updates % LOOK_EVERY:
             return
         stuck = int(self._stuck.item())
         if stuck >= MAX_STUCK:

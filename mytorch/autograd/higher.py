@@ -15,9 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
-
-from ..backends.device import RawArray
+from ..backends.device import RawArray, is_raw
 from ..backends.dtypes import is_inexact
 from ..core import engine
 from ..core.closure import Vjp, closure_arrays
@@ -29,7 +27,6 @@ from ..core.graph import (
     OutputGrads,
     Recompute,
     Version,
-    check_versions,
     new_recompute,
 )
 from ..core.op import as_raw, common_dtype
@@ -114,7 +111,7 @@ class Recomputation:
             if parent is not None and recompute.args[i] is None:
                 self._make(parent, version)
             else:
-                check_versions([version], node, lambda *_: True)
+                engine.check_versions([version], node, lambda *_: True)
         return [
             self.tensors[p] if p is not None and a is None else a
             for a, p in zip(recompute.args, node.parents, strict=True)
@@ -154,7 +151,7 @@ class Recomputation:
         if found is not None and found._node is node and (version is None or version[0].count == version[1]):
             self.tensors[node] = found
         elif node.recompute is not None and node.recompute.call is None:  # a write: its result is the memory
-            check_versions(node.recompute.versions[:1], node, lambda *_: True)
+            engine.check_versions(node.recompute.versions[:1], node, lambda *_: True)
             self.tensors[node] = from_raw(node.recompute.args[0])
             self.tensors[node]._node = node
         return node in self.tensors
@@ -176,7 +173,7 @@ def _holds_floats(vjp: Vjp) -> bool:
 def _body_on_tensors(node: Node, args: list) -> tuple:
     """Returns result and vjp of the op's body, run on Tensors."""
     call = node.recompute.call
-    args = [from_raw(raw_of(a)) if hasattr(a, "_array") or isinstance(a, np.ndarray) else a for a in args]
+    args = [from_raw(raw_of(a)) if hasattr(a, "_array") or is_raw(a) else a for a in args]
     if call.promote is not None:
         dtype = common_dtype(args)
         dtype = dtype if is_inexact(dtype) else node.dtype

@@ -9,7 +9,7 @@ from types import ModuleType
 import numpy as np
 
 from . import cublas, threads  # noqa: F401 - cuBLAS multiplies CuPy's arrays
-from .device import RawArray, device_of, is_raw
+from .device import RawArray, device_of, is_on_host, is_raw
 from .dtypes import is_half
 from .openblas import SERIAL
 
@@ -101,7 +101,7 @@ def column_sums(x: RawArray) -> RawArray:
 
 def row_sums(x: RawArray) -> RawArray:
     """Returns the sums of float32 or float64 rows, (..., n) to (..., 1); on the CPU a product with ones."""
-    if isinstance(x, np.ndarray) and not threads.running:
+    if not threads.running and is_on_host(x):
         return np.matmul(x, _ones(x.shape[-1], x.dtype)[:, None])
     return np.sum(x, axis=-1, keepdims=True)
 
@@ -111,7 +111,7 @@ def dots(sums: str, x: RawArray, y: RawArray) -> RawArray:
 
     On a GPU einsum would use CuPy's cuBLAS, which can't be captured in a graph.
     """
-    if isinstance(x, np.ndarray):
+    if is_on_host(x):
         return np.einsum(f"{sums.partition('->')[0]},{sums}", x, y)
     return np.einsum(sums, x * y)
 

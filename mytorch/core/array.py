@@ -28,6 +28,7 @@ from ..backends.device import (
     as_device,
     device,
     device_of,
+    is_on_host,
     is_raw,
     move,
     on,
@@ -289,7 +290,7 @@ def _dispatch(function, args, kwargs, like=None, computes=False):
         function = getattr(array_module(target), function.__name__)
         kwargs = {name: value for name, value in kwargs.items() if value is not None}
     elif (target := found[0]) is not CPU:  # CuPy takes NumPy's scalars, but not its arrays without dimensions
-        args = [x[()] if isinstance(x, np.ndarray) else x for x in args]
+        args = [x[()] if is_on_host(x) else x for x in args]
     if computes and "ml_dtypes" in sys.modules and kwargs.get("dtype") is None:  # else there is no bfloat16
         function = rounds_once(function, dtypes.is_bfloat16)
     with on(target):

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from ..backends import dtypes
-from ..backends.device import CPU, RawArray, device, device_of, is_raw, move, on
+from ..backends.device import CPU, RawArray, device, device_of, is_on_host, is_raw, move, on
 from ..backends.door import forces, lifted
 from ..backends.float_errors import IGNORE, errors
 from .array import Array
@@ -143,7 +143,7 @@ def _make_call(
 
 def _are_bfloat16_on_gpu(raws: list) -> bool:
     """Returns whether all arguments are arrays of bfloat16 on a GPU."""
-    return all(type(r) is not np.ndarray and is_raw(r) and dtypes.is_bfloat16(r.dtype) for r in raws)
+    return all(is_raw(r) and dtypes.is_bfloat16(r.dtype) and not is_on_host(r) for r in raws)
 
 
 def _dual(call: Callable) -> Callable:
@@ -227,7 +227,7 @@ def _mixed(args: Sequence[object], name: str) -> tuple[list, device]:
     """
     arrays = (a._data if isinstance(a, Tensor) else a for a in args)
     raws = [a._array if isinstance(a, Array) else a for a in arrays]
-    found = [device_of(r) for r in raws if is_raw(r) and (r.ndim or not isinstance(r, np.ndarray))]
+    found = [device_of(r) for r in raws if is_raw(r) and (r.ndim or not is_on_host(r))]
     devices = [*{id(target): target for target in found}.values()]  # several kinds may have one name
     if len(devices) > 1:
         names = " and ".join(sorted([target.full_name for target in devices]))

@@ -110,4 +110,4 @@ def downcast(x: Any, dtype: np.dtype) -> Any:
 
 
 def _is_array(x: object) -> bool:
-    return type(x) is np.ndarray or (hasattr(x, "astype") and not isinstance(x, np.generic))
+    return hasattr(x, "astype") and not isinstance(x, np.generic)

@@ -1,6 +1,5 @@
 """Training with several processes: the functions of torch.distributed, on MPI and NCCL."""
 
-from . import found_inf  # a GradScaler reduces its flags with it
 from .bucket import GradBucket
 from .collectives import (
     all_gather,

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..backends.device import device_of
 from ..backends.kinds import cupy
 from .backends import Request
 from .environment import Timeout
@@ -72,8 +73,11 @@ def broadcast(
     if (pg := group_of("broadcast", group)) is None:
         return None
     root = root_of("broadcast", pg, src, group_src)
-    x = Operand("broadcast", tensor, written=root != pg.rank())
-    store = None if root == pg.rank() else x.store
+    x = Operand("broadcast", tensor)
+    is_read = root == pg.rank() and device_of(x.array).kind.ranks == 1  # and no other rank lies in it
+    if not is_read:
+        x.require_writable("broadcast")
+    store = None if is_read else x.store
     work = pg.run("broadcast", x.array, lambda b: b.broadcast(x.raw, root), f", src={pg.ranks[root]}", store)
     return wait_unless_async(work, async_op, tensor)
 

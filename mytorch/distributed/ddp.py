@@ -322,7 +322,8 @@ def broadcast_tensors(
         with on(group_tensors[0].device):
             vector = np.concatenate([raw_of(t).reshape(-1) for t in group_tensors])
             broadcast(vector, get_global_rank(group or default_group.WORLD, src), group=group)
-            start, is_source = 0, get_rank(group) == src
+            start = 0
+            is_source = get_rank(group) == src and group_tensors[0].device.kind.ranks == 1
             for t in group_tensors:
                 stop = start + t.data.size
                 if not is_source:

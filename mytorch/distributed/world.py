@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from ..backends.device import is_available as has_gpu
+from ..backends.door import processes
 from . import environment, flight_recorder
 from .backends.local import LocalBackend
 from .consistency import ConsistencyChecker
@@ -63,14 +64,15 @@ def init_process_group(
     if backend in ("single", "fake"):
         size, own_rank = (max(world_size, 1), max(rank, 0)) if backend == "fake" else (1, 0)
         _check_rank(world_size, rank, size, own_rank)
-        GroupMember.WORLD = _local_group("WORLD", tuple(range(size)), own_rank, backend, limit)
+        world = _local_group("WORLD", tuple(range(size)), own_rank, backend, limit)
     else:
         context = mpi_context()
         _check_rank(world_size, rank, context.size, context.rank)
         context.export()
         context.barrier(f"init_process_group({backend!r})", limit)
-        GroupMember.WORLD = _mpi_group("WORLD", tuple(range(context.size)), backend, limit)
-    _groups.append(GroupMember.WORLD)
+        world = _mpi_group("WORLD", tuple(range(context.size)), backend, limit)
+    GroupMember.WORLD = processes.group = world
+    _groups.append(world)
 
 
 def _backend_name(backend: str | None, world_size: int) -> str:
@@ -174,9 +176,12 @@ def destroy_process_group(group: ProcessGroup | None = None) -> None:
     """Destroys a group, or all of them without an argument; `init_process_group` may be called again."""
     if group is None or group is GroupMember.WORLD:
         default_group()
-        GroupMember.WORLD = None
+        GroupMember.WORLD = processes.group = None
+        for each in _groups:
+            each.is_destroyed = True
         _groups.clear()
     elif group in _groups:
+        group.is_destroyed = True
         _groups.remove(group)
     elif group is not GroupMember.NON_GROUP_MEMBER:
         raise ValueError(f"destroy_process_group(): {group!r} is not a group, or was destroyed")
@@ -211,7 +216,7 @@ def as_group(group: ProcessGroup | None) -> ProcessGroup | None:
         return None
     if not isinstance(group, ProcessGroup):
         raise TypeError(f"expected a ProcessGroup, got {type(group).__name__}")
-    if group not in _groups:
+    if group.is_destroyed:
         raise ValueError(f"{group!r} was destroyed")
     return group
 

@@ -125,6 +125,7 @@ class Bert(PretrainedModel):
 
     def __init__(self, config: BertConfig):
         super().__init__()
+        self.require_config(config)
         self.config = c = config
         layers = nn.ModuleList([BertLayer(c) for _ in range(c.num_hidden_layers)])
         self.bert = nn.ModuleDict({

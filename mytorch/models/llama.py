@@ -76,6 +76,7 @@ class Llama(LanguageModel):
 
     def __init__(self, config: LlamaConfig):
         super().__init__()
+        self.require_config(config)
         self.config = c = config
         self.model = nn.ModuleDict({
             "embed_tokens": nn.Embedding(c.vocab_size, c.hidden_size),

@@ -34,6 +34,12 @@ class PretrainedModel(nn.Module):
     file_biases: ClassVar[bool] = False
     config: ModelConfig
 
+    def require_config(self, config: object) -> None:
+        """Raises TypeError unless it is a configuration of this class of models."""
+        if not isinstance(config, self.config_class):
+            name, wanted = type(self).__name__, self.config_class.__name__
+            raise TypeError(f"{name}(): config must be a {wanted}, got {config!r:.60}")
+
     @property
     def device(self) -> mytorch.device:
         """The device of the parameters."""

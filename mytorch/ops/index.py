@@ -20,6 +20,7 @@ from ..backends.device import (
     RawArray,
     computes,
     device_of,
+    has_values,
     in_kind_of,
     is_raw,
     is_readable,
@@ -277,7 +278,7 @@ def _split_index(x: Tensor, items: list, rest: int) -> tuple[tuple | None, dict[
                     f"the shape of the mask {list(i.shape)} does not match the shape of the indexed tensor "
                     f"{list(x.shape)} at dimension {source}"
                 )
-            if type(i) is np.ndarray and device_of(raw_of(x)) is not CPU:  # a mask with elements
+            if i.dtype == bool and has_values(i) and not is_readable(raw_of(x)):  # its places are known
                 places = _masks_to_indices({target: i})
                 arrays.update({dim: move(place, x.device) for dim, place in places.items()})
             else:
@@ -335,7 +336,7 @@ def _index_array(i: object, x: Tensor) -> Any:
         return raw if raw.dtype == bool else int(raw) if is_readable(raw) else 0
     if raw.dtype.kind == "u":
         raw = raw.astype(np.int64)
-    if type(raw) is np.ndarray and raw.dtype == bool and not is_readable(raw_of(x)):
+    if raw.dtype == bool and has_values(raw) and not is_readable(raw_of(x)):
         return raw  # `_split_index` counts what it chooses
     same = isinstance(i, Tensor) and raw is raw_of(i) and device_of(raw) is target
     return i if same else move(raw, target)  # a Tensor stays one: autograd notices if it is written to later

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ..backends.device import RawArray
+from ..backends.device import RawArray, is_on_host
 from ..backends.memory_order import flat, memory_order, unflat
 from ..core.op import op
 
@@ -91,7 +91,7 @@ def by_blocks(x, function):
 
 
 def _by_blocks(x: RawArray, function: Callable) -> RawArray:
-    if x.size <= BLOCK or not isinstance(x, np.ndarray):
+    if x.size <= BLOCK or not is_on_host(x):
         return function(x)
     order = memory_order(x)
     row, out = flat(x, order), np.empty(x.size, x.dtype)

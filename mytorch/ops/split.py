@@ -9,7 +9,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from ..backends.address import address_of
-from ..backends.device import RawArray, join
+from ..backends.device import RawArray, is_on_host, join
 from ..core.graph import owner_of
 from ..core.op import op, require_tensor
 from ..core.tensor import Tensor
@@ -200,7 +200,7 @@ def joined(parts: Sequence[RawArray], dim: int, new_dim: bool = False) -> np.nda
 
     None otherwise: parts of different memory, or not one after the other at equal distances.
     """
-    if not all([type(part) is np.ndarray and part.size for part in parts]):
+    if not all([is_on_host(part) and part.size for part in parts]):
         return None
     first = parts[0]
     shape, strides = list(first.shape), list(first.strides)

@@ -3,8 +3,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..backends.device import in_kind_of
 from ..core.grad_mode import enable_grad, no_grad
-from ..core.tensor import Tensor
+from ..core.tensor import Tensor, from_raw, raw_of
 from ..ops import cat, view_as_complex, view_as_real, zeros_like
 from ..ops.inplace import write
 from .line_search import Point, strong_wolfe
@@ -87,6 +88,8 @@ class LBFGS(Optimizer):
         state.setdefault("func_evals", 0)
         state.setdefault("n_iter", 0)
         result, loss, grad = _evaluated(closure, params)
+        if state["n_iter"]:
+            _lay_beside(state, grad)
         evals = 1
         state["func_evals"] += 1
         if _largest(grad) <= group["tolerance_grad"]:
@@ -103,6 +106,20 @@ class LBFGS(Optimizer):
             if is_last or evals >= group["max_eval"] or _has_converged(state, group, point):
                 break
         return result
+
+
+def _lay_beside(state: dict, grad: Tensor) -> None:
+    """Makes the vectors of the state arrays of the gradient's kind: a step within a block leaves others."""
+    if state["prev_flat_grad"].device is grad.device:
+        return
+
+    def laid(x: Tensor) -> Tensor:
+        return from_raw(in_kind_of(raw_of(x), grad.device))
+
+    for name in ("d", "prev_flat_grad"):
+        state[name] = laid(state[name])
+    for name in ("old_dirs", "old_stps"):
+        state[name][:] = map(laid, state[name])
 
 
 def _advance(closure, params, group, direction, start, t, evals, is_last):

@@ -470,6 +470,35 @@ def subclasses_are_made_by_new(t):
     return [a, b, c.detach(), c.is_leaf, c.requires_grad, *extras, *others, kinds(a + 1, b * 2)]
 
 
+def subclasses_have_only_an_init(t):
+    class Marked(t.Tensor):
+        def __init__(self, *args, **kwargs):
+            super().__init__()
+            self.mark = "m"
+
+    class Silent(t.Tensor):
+        def __init__(self, x):
+            self.mark = "s"
+
+    class Weight(t.nn.Parameter):
+        def __init__(self, data=None, requires_grad=True):
+            super().__init__()
+            self.mark = "w"
+
+    x = t.ones(2)
+    made = Marked([1.0, 2.0]), Marked(x), Silent(x), Weight(x), Weight(x, False), Weight()
+    x.add_(1)
+    gradients = [y.requires_grad for y in made]
+    return [*(y.detach() for y in made), *(y.mark for y in made), *gradients, kinds(*made[:3], made[0] + 1)]
+
+
+def copies_of_parameters(t):
+    p = t.nn.Parameter(t.ones(2))
+    p.mark = ["m"]
+    pickled = pickle.loads(pickle.dumps(p))
+    return [copy.copy(p).mark is p.mark, pickled.mark, hasattr(copy.deepcopy(p), "mark"), t.nn.Parameter()]
+
+
 def a_module_holds_one(t):
     module = t.nn.Linear(2, 2)
     module.register_buffer("mark", plain(t)([1.0, 2.0]))
@@ -500,8 +529,8 @@ PROGRAMS = [
     all_of_them_may_refuse, a_mode_sees_functions_and_factories, a_mode_changes_results_and_may_refuse,
     modes_are_nested, without_subclasses, functions_of_users, gradients_pass_through_subclasses,
     a_write_is_noticed, autograd_asks_neither_classes_nor_modes, a_checkpoint_does_the_same_again,
-    subclasses_are_made_by_new,
-    a_module_holds_one, functions_of_autograd,
+    subclasses_are_made_by_new, subclasses_have_only_an_init, copies_of_parameters, a_module_holds_one,
+    functions_of_autograd,
 ]  # fmt: skip
 
 
@@ -601,6 +630,32 @@ def test_a_class_that_defines_its_own_copy_keeps_it():
     x = Own([1.0])
     x.name = "x"
     assert copy.deepcopy(x) == "own"
+
+
+class Weight(mytorch.nn.Parameter):
+    pass
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, copy.copy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_copies_of_a_parameter_keep_what_its_class_adds(copied):
+    x = Weight(mytorch.ones(2), False)
+    x.names = ["a"]
+    y = copied(x)
+    assert type(y) is Weight and (y.names, y.requires_grad) == (["a"], False)
+    assert copied is copy.copy or y.names is not x.names
+    layer = mytorch.nn.Linear(2, 2)
+    layer.weight = x
+    assert copied(layer).weight.names == ["a"]
+
+
+def test_what_makes_no_tensor_is_no_empty_one():
+    class Named(mytorch.Tensor):
+        def __init__(self, x, name):
+            super().__init__(*([x] if name else []))
+
+    assert Named([1.0], "x").tolist() == [1]
+    with pytest.raises(TypeError, match=r"Named: the arguments make no tensor, and super"):
+        Named([1.0], "")
 
 
 def test_as_subclass_wants_a_subclass():

@@ -36,7 +36,8 @@ from ...backends.openblas import SERIAL
 from ...core.grad_accumulator import LazyGrad
 from ...core.grad_mode import _state
 from ...core.unbroadcast import unbroadcast
-from ...nn.functional.composite import REGISTRY, Unsupported, use_fused
+from ...nn.functional.composite import REGISTRY, Unsupported
+from ...nn.functional.variant import uses_kernels
 from ...utils.nested import mapped
 from ..program.instruction import Instruction, Reference, Value
 from ..program.kernels import gradients
@@ -70,7 +71,7 @@ def lowered(
         instructions: of the program, as they run.
         contiguous: values that are known to be in C order.
     """
-    if program.device is not CPU or not use_fused.default or thread.tracer is not None:
+    if program.device is not CPU or not uses_kernels() or thread.tracer is not None:
         return instructions
     kernels = _candidates(program, instructions)
     if not (kernels or any(map(_is_large_product, instructions))) or threads.why_serial():
@@ -113,9 +114,9 @@ def _is_large_product(i: Instruction) -> bool:
     return is_large and all([x.size and x.dtype == np.float32 for x in arrays])
 
 
-def _products_of_grads(instructions: list[Instruction]) -> set[Instruction]:
+def _products_of_grads(instructions: list[Instruction], results: list[Value]) -> set[Instruction]:
     """Returns the products of two matrices that only become `.grad`, directly behind them."""
-    uses = Counter([x for i in instructions for x in i.inputs()])
+    uses = Counter([*results, *[x for i in instructions for x in i.inputs()]])
     return {
         i for i, user in itertools.pairwise(instructions)
         if i.name == "matmul" and user.name == "host.set_grad" and i.outputs == user.args[1:]
@@ -173,7 +174,7 @@ class Lowering(Tracer):
             _Refused: one can't be.
         """
         used = {i.args[0] for i in instructions if i.name == "kernel.vjp"}
-        into_grad = _products_of_grads(instructions)
+        into_grad = _products_of_grads(instructions, self._results)
         thread.tracer, recording = self, _state.recording
         try:
             with self:

@@ -14,7 +14,7 @@ from ...backends.meta.array import MetaArray, new_of
 from ...backends.meta.layout import layout
 from ...core.array import Array
 from ...core.tensor import Tensor, raw_of
-from ...nn.functional.composite import choose
+from ...nn.functional.variant import choosing, variant
 from ...utils.nested import leaves, mapped
 from ..guards.reachable import Reachable
 from ..program.instruction import Value
@@ -67,7 +67,9 @@ def traced(
             x.node  # noqa: B018 - that of a view whose base was written in place is made now, of its arrays
     given = [raw_of(x) for x in leaves((args, kwargs)) if isinstance(x, _ARRAYS) or is_raw(x)]
     target = _device(given) or _device(map(raw_of, tensors)) or _default_device()
-    with tracing(target, answer, numbers, reads_rates, picks) as tracer, META, choose():
+    auto, fused = variant()
+    allowed = choosing(auto, None if fused else fused)  # nothing can be demanded of arrays without elements
+    with tracing(target, answer, numbers, reads_rates, picks) as tracer, META, allowed:
         tracer.hold(tensors)
         arguments: list[RawArray] = []
         known: dict[int, Any] | None = {} if with_repeats else None

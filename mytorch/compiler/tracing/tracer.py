@@ -16,10 +16,10 @@ from ...backends.meta.array import MetaArray, new_of
 from ...backends.meta.layout import layout
 from ...core.grad_mode import _state
 from ...core.tensor import Tensor, raw_of
-from ...nn.functional.composite import Composite, use_fused
+from ...nn.functional.composite import Composite
 from ...utils.nested import leaves, mapped
 from ..program.instruction import Instruction, Value
-from ..program.kernels import call_kept
+from ..program.kernels import call_kernel
 from ..program.origins import Origins
 from ..program.program import Program
 from .host import Draws, HostCalls
@@ -72,7 +72,6 @@ class Tracer(HostCalls, Kind):
         self.owners: dict[Value, Tensor] = {}
         self.graph_break: NotImplementedError | None = None
         self.origins = Origins(self)
-        self._keeps_composites = use_fused.default
         self._answer = answer
         self._values: dict[int, tuple[Value, MetaArray]] = {}  # by the id of the array, which stays alive
         self._lifted: dict[int, tuple[RawArray, MetaArray]] = {}  # by the id of the array with elements
@@ -270,9 +269,9 @@ class Tracer(HostCalls, Kind):
         self.note(Instruction(name, arguments, kwargs or {}, tuple(outputs)))
         return made, saved
 
-    def composite(self, composite: Composite, args: tuple) -> Any:
+    def composite(self, composite: Composite, args: tuple, kernels: bool) -> Any:
         """Returns the results of a composite that stays one instruction (see `kernels`), or its reference."""
-        results = call_kept(composite, args, self._keeps_composites)
+        results = call_kernel(composite, args, self._keeps_composites)
         return composite.run_reference(*args) if results is None else results
 
     def checks(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...backends.device import CPU, RawArray, device_of, move
+from ...backends.device import CPU, RawArray, device_of, is_on_host, move
 from ..environment import mpi
 from ..errors import DistError, DistMismatch
 from ..polling import wait_until
@@ -216,7 +216,7 @@ def _copy_back(values: np.ndarray | None, x: RawArray) -> Callable[[], None]:
         return _nothing
 
     def store() -> None:
-        if isinstance(x, np.ndarray):
+        if is_on_host(x):
             if not np.shares_memory(values, x):
                 x[...] = values
         else:

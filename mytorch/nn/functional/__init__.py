@@ -19,7 +19,7 @@ from .batch_norm import batch_norm
 from .binary_cross_entropy import binary_cross_entropy, binary_cross_entropy_with_logits
 from .cached_attention import cached_attention
 from .cached_self_attention import cached_self_attention
-from .composite import REGISTRY, Composite, use_fused
+from .composite import REGISTRY, Composite
 from .convolution import (
     conv1d,
     conv2d,
@@ -101,6 +101,7 @@ from .self_attention import self_attention
 from .shrink import hardshrink, softshrink, tanhshrink
 from .softmax import log_softmax, softmax, softmin
 from .unfold import fold, unfold
+from .variant import use_fused
 
 __all__ = [
     "multi_head_attention_forward", "cached_attention",

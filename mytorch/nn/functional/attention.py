@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from ...backends.blas import add_product, column_sums, dots, product
-from ...backends.device import array_module, device_of, on
+from ...backends.device import array_module, device_of, is_on_host, on
 from ...core.tensor import Tensor, from_raw, raw_of
 from ...ops import ones, where
 from .composite import composite, require_float
@@ -249,7 +249,7 @@ def _tiles(q, k, is_causal, window, tiled):
         return []
     if not is_causal:
         return [(slice(0, length), slice(0, keys))]
-    step = TILE if tiled and length >= 2 * TILE and isinstance(q, np.ndarray) else length
+    step = TILE if tiled and length >= 2 * TILE and is_on_host(q) else length
     tiles = []
     for first in range(0, length, step):
         last = min(first + step, length)

@@ -9,16 +9,17 @@ import math
 import numpy as np
 
 from ... import ops
-from ...backends.device import RawArray
+from ...backends.device import RawArray, device_of
 from ...backends.dtypes import is_floating_point
 from ...core.op import op
 from ...core.tensor import Tensor
-from .composite import Unsupported, composite, use_fused
+from .composite import Unsupported, composite
 from .convolution import conv2d
 from .im2col import KERNELS, Geometry, geometry
 from .pooling import check_shape, read_output_size, read_window, window_counts
 from .resample import bins, resample
 from .types import IntOrInts
+from .variant import uses_kernels
 from .windows import element_slices, inner, ntuple, output_size, overlap_add, padded
 
 # Where NumPy is as fast as a kernel: elements that a core's cache holds, and those of a row of the result.
@@ -213,7 +214,7 @@ def _convolved(x, count, inside, kernel, stride, around) -> Geometry | None:
     if count <= IN_CACHE:
         return None
     overlap = len(kernel) == 2 and all(k > s for k, s in zip(kernel, stride, strict=True))
-    if not (overlap and isinstance(x, np.ndarray) and x.dtype == np.float32 and use_fused.default):
+    if not (overlap and device_of(x).kernels == "cpu" and x.dtype == np.float32 and uses_kernels()):
         return None
     size = tuple([n - sum(p) for n, p in zip(inside, around, strict=True)])
     form = geometry(size, kernel, stride, around, (1, 1), x.shape[-3])

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...autograd import is_grad_enabled
 from ...backends.blas import row_sums, rows
-from ...backends.device import RawArray
+from ...backends.device import RawArray, is_on_host
 from ...backends.dtypes import DTypeLike, as_dtype, is_floating_point, is_half
 from ...core.tensor import Tensor
 from ...core.upcast import FLOAT32
@@ -314,7 +314,7 @@ def _cross_entropy(x, target, weight, ignore_index, reduction, smoothing, dtype)
             z -= np.where(counts, 1 / norm, 0)[:, None].astype(z.dtype) * by_class
 
     def vjp(g):
-        if isinstance(g, np.ndarray) and g.ndim == 0 and g == 1:  # the usual case: saves a pass
+        if is_on_host(g) and g.ndim == 0 and g == 1:  # the usual case: saves a pass
             return class_back(z, shape)
         return class_back(z * np.where(counts, np.reshape(g, -1), 0)[:, None], shape)
 

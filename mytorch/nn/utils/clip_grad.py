@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from ...backends.device import RawArray, device_of, move, on
+from ...backends.device import RawArray, device_of, is_on_host, move, on
 from ...backends.door import in_force
 from ...backends.dtypes import is_half
 from ...core.array import Array
@@ -73,7 +73,7 @@ def _clip(
 ) -> None:
     """Clips; `vectors` are the joined gradients, if they are known."""
     raw = raw_of(total_norm)
-    if isinstance(raw, np.ndarray):
+    if is_on_host(raw):
         factor = float(max_norm) / (float(raw) + 1e-6)
         if factor >= 1:
             return

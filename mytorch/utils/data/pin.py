@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ... import cuda
-from ...backends.device import CPU, as_device, device, is_available
+from ...backends.device import CPU, as_device, device, is_available, is_on_host
 from ...backends.kinds import cupy
 from ...core.array import Array, wrap
 from ...core.tensor import Tensor, from_raw, raw_of
@@ -140,10 +140,10 @@ def _map_arrays(x: Any, function: Callable[[np.ndarray], Any]) -> Any:
     """Returns `x` with `function(raw)` for every numeric array on the CPU."""
     if isinstance(x, Tensor):
         raw = raw_of(x)
-        return from_raw(function(raw)).requires_grad_(x.requires_grad) if isinstance(raw, np.ndarray) else x
+        return from_raw(function(raw)).requires_grad_(x.requires_grad) if is_on_host(raw) else x
     if isinstance(x, Array):
-        return wrap(function(x._array)) if isinstance(x._array, np.ndarray) else x
-    if isinstance(x, np.ndarray) and x.dtype.kind in "biufc":
+        return wrap(function(x._array)) if is_on_host(x._array) else x
+    if is_on_host(x) and x.dtype.kind in "biufc":
         return function(x)
     if isinstance(x, (Mapping, Sequence)) and not isinstance(x, (str, bytes)):
         out = rebuilt(x, lambda key: _map_arrays(x[key], function))
