@@ -285,7 +285,7 @@ def is_on_gpu(raw: RawArray) -> bool:
 
 def is_on_host(x: object) -> bool:
     """Returns whether `x` is a raw array whose elements lie in NumPy's memory: see `Kind`."""
-    return isinstance(x, raw_types) and device_of(x).kind.is_host
+    return isinstance(x, _RAW_TYPES) and device_of(x).kind.is_host
 
 
 def is_readable(raw: RawArray) -> bool:

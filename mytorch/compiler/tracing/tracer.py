@@ -271,7 +271,7 @@ class Tracer(HostCalls, Kind):
 
     def composite(self, composite: Composite, args: tuple, kernels: bool) -> Any:
         """Returns the results of a composite that stays one instruction (see `kernels`), or its reference."""
-        results = call_kernel(composite, args, self._keeps_composites)
+        results = call_kernel(composite, args, kernels)
         return composite.run_reference(*args) if results is None else results
 
     def checks(
