@@ -23,7 +23,7 @@ _LOADS = ("LOAD_GLOBAL", "LOAD_NAME")  # instructions of Python that load a glob
 _OF_OBJECTS = {"LOAD_GLOBAL", "LOAD_DEREF", "LOAD_NAME", "LOAD_FAST"}
 _ATTRIBUTE_LOADS = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR")
 _OF_ATTRIBUTES = (*_ATTRIBUTE_LOADS, "STORE_ATTR", "DELETE_ATTR")
-_CALLS = ("PRECALL", "CALL", "CALL_FUNCTION")  # the first one before the second one in Python 3.11
+_CALLS = ("PRECALL", "CALL", "CALL_FUNCTION", "CALL_METHOD")  # "CALL" after "PRECALL" in Python 3.11
 
 Instructions = list[dis.Instruction]
 Modules = Container[tuple[int, int]]  # where code loads a module, by its id, and the offset
@@ -95,6 +95,14 @@ def _arguments_in(later: Instructions) -> list[Instructions]:
             start |= dict.fromkeys(range(depth, height), k)
             depth, is_before_call = height, i.opname == "PRECALL"
     return []
+
+
+def argument_of(code: types.CodeType, offset: int) -> int | None:
+    """Returns where the only argument of a call is loaded, if that is a name or an attribute, given where its
+    function is."""
+    later = [i for i in instructions_of(code) if i.offset > offset and i.opname != "EXTENDED_ARG"]
+    arguments = _arguments_in(later)
+    return arguments[0][-1].offset if len(arguments) == 1 and _is_path(arguments[0]) else None
 
 
 def _is_path(instructions: Instructions) -> bool:
