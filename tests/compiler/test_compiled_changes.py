@@ -364,7 +364,8 @@ def test_elements_of_numpy_arrays():
     both = mytorch.compile(lambda x: x * mytorch.from_numpy(table) + float(table[0]), fullgraph=True)
     held = types.SimpleNamespace(table=table, tables=[table])
     in_two = mytorch.compile(lambda x: x * mytorch.from_numpy(held.table) + held.tables[0][1].item())
-    named = mytorch.compile(lambda x: x * mytorch.from_numpy(held.table), fullgraph=True)
+    alone = types.SimpleNamespace(table=table)
+    named = mytorch.compile(lambda x: x * mytorch.from_numpy(alone.table), fullgraph=True)
     for _ in range(3):
         np.testing.assert_array_equal(both(x), table + table[0])
         np.testing.assert_array_equal(in_two(x), table + table[1])
