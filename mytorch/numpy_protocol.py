@@ -24,7 +24,7 @@ from .ops.shape import unfold
 from .ops.svd import svd
 
 
-def array_ufunc(self: Tensor, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+def array_ufunc(self: Tensor, ufunc: np.ufunc, method: str, *inputs: object, **kwargs: Any) -> Any:
     """`np.exp(tensor)`, `np.add(array, tensor)`, `np.add.reduce(tensor)`.
 
     Raises:

@@ -298,7 +298,7 @@ class Accelerator(Processes, Gradients, Joining, Weights, Saving, Tracking):
         """
         return skip_first_batches(dataloader, num_batches)
 
-    def free_memory(self, *objects: Any) -> list:
+    def free_memory(self, *objects: object) -> list:
         """Drops everything that was prepared, frees memory, and returns None for each object."""
         self.wait_for_checkpoint()
         self._reset()

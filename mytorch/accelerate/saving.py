@@ -319,7 +319,7 @@ def copied(value: T) -> T:
     """Returns nested containers with copies of all arrays, on the CPU; shared memory stays shared."""
     seen: dict[tuple, Tensor] = {}
 
-    def copy(x: Any) -> Any:
+    def copy(x: Any):
         if isinstance(x, dict):
             return {key: copy(item) for key, item in x.items()}
         if isinstance(x, (list, tuple)):

@@ -158,7 +158,7 @@ class WithDuplicates:
     Only the worker that loads the batch knows it: its `ShardedStream` has ended.
     """
 
-    def __init__(self, collate_fn: Callable[[Any], Any], stream: ShardedStream):
+    def __init__(self, collate_fn: Callable[[list], Any], stream: ShardedStream):
         self.collate_fn, self.stream = collate_fn, stream
 
     def __call__(self, samples: Any) -> tuple[Any, int]:

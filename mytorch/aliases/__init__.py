@@ -122,7 +122,7 @@ def lazily(names: dict[str, Any], *tables: Table) -> tuple[Callable[[str], Any],
     here = names["__name__"]
     tables = (*tables, _CHILDREN.get(here.partition(".")[2], {}))
 
-    def __getattr__(name: str) -> Any:
+    def __getattr__(name: str):
         for table in (*tables, ABOVE.get(here, {})):
             if name in table:
                 where = table[name]

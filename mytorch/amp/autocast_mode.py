@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -72,7 +71,7 @@ class autocast:  # noqa: N801 - PyTorch's name
 
     def __call__(self, function: Callable) -> Callable:
         @functools.wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args, **kwargs):
             with self:
                 return function(*args, **kwargs)
 
@@ -103,7 +102,7 @@ def custom_fwd(fwd: Callable | None = None, *, device_type: str, cast_inputs: DT
         return fwd
 
     @functools.wraps(fwd)
-    def call(*args: Any) -> Any:
+    def call(*args):
         if not is_autocast_enabled(device_type):
             return fwd(*args)
         floats = (isinstance(x, Tensor) and x.is_floating_point() for x in args)

@@ -83,7 +83,7 @@ def checkpoint_sequential(
     size = len(functions) // segments
 
     def run(some: Sequence[Callable]) -> Callable:
-        def chain(x: Any) -> Any:
+        def chain(x: Any):
             for function in some:
                 x = function(x)
             return x

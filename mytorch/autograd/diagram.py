@@ -10,7 +10,10 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 CHAR, LINE, PAD = 7.23, 17, 9  # pixels: a character of 12 px, a line, around the text of a box
 GAP_X, GAP_Y, MARGIN = 22, 34, 20
@@ -248,7 +251,7 @@ def _curve(source: Box, box: Box) -> list[tuple[str, list[tuple[float, float]]]]
     return [*start, ("C", [(x1, middle), (x2, middle), (x2, y2)]), *end]
 
 
-def _paint(axes: Any, box: Box, colours: tuple[str, str] | None, depth: int) -> None:
+def _paint(axes: Axes, box: Box, colours: tuple[str, str] | None, depth: int) -> None:
     """Paints a box and the arrows that reach it onto the axes of a figure of 100 dots an inch."""
     from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
     from matplotlib.path import Path

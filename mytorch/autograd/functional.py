@@ -148,7 +148,7 @@ def _results(out: Tensors, result: Tensors, create_graph: bool) -> tuple[Tensors
     return _detached(out, create_graph), _detached(result, create_graph)
 
 
-def _detached(result: Any, create_graph: bool) -> Any:
+def _detached(result: object, create_graph: bool) -> Any:
     if create_graph:
         return result
     return tuple(_detached(r, False) for r in result) if isinstance(result, tuple) else result.detach()

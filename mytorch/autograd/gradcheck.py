@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from .gradients import grad
 
 
 def gradcheck(
-    function: Callable[..., Any],
+    function: Callable[..., object],
     inputs: Tensor | Sequence[object],
     *,
     eps: float = 1e-6,
@@ -67,7 +66,7 @@ def gradcheck(
 
 
 def gradgradcheck(
-    function: Callable[..., Any],
+    function: Callable[..., object],
     inputs: Tensor | Sequence[object],
     grad_outputs: Tensor | Sequence[Tensor] | None = None,
     *,

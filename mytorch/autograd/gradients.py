@@ -87,7 +87,7 @@ class _Only(GradAccumulator):
         super().__init__()
         self.wanted = wanted
 
-    def finish(self, node: Node, retain_graph: bool) -> Any:
+    def finish(self, node: Node, retain_graph: bool) -> RawArray | None:
         return super().finish(node, node in self.wanted)
 
     def store(self, node: Node, grad: RawArray, owned: bool) -> None:
@@ -165,7 +165,7 @@ def _listed(gradients: object, count: int) -> list:
     return [gradients] if isinstance(gradients, Tensor) else list(gradients)
 
 
-def _roots(tensors: Any, gradients: object) -> list:
+def _roots(tensors: object, gradients: object) -> list:
     tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
     gradients = _listed(gradients, len(tensors))
     if len(gradients) != len(tensors):

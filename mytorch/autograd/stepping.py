@@ -43,18 +43,18 @@ class _Recorder(GradAccumulator):
         super().__init__()
         self.steps: list[Step] = []
 
-    def finish(self, node: Node, retain_graph: bool) -> Any:
+    def finish(self, node: Node, retain_graph: bool) -> RawArray | None:
         grad = super().finish(node, retain_graph)
         self.steps.append(Step(node, value_text(grad)))
         return grad
 
-    def store(self, node: Node, grad: Any, owned: bool) -> None:
+    def store(self, node: Node, grad: RawArray, owned: bool) -> None:
         pass
 
     def destination(self, node: Node) -> tuple[None, int]:
         return None, 0
 
-    def input_grads(self, node: Node, grad: Any, needed: set[Node] | None) -> list:
+    def input_grads(self, node: Node, grad: RawArray, needed: set[Node] | None) -> list:
         """Returns the gradients of the inputs, as the engine's own function does, which it calls."""
         result = []
         for parent, part, _ in engine.raw_input_grads(node, grad, needed):

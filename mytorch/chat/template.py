@@ -227,7 +227,7 @@ def _marks(
     return functools.partial(re.compile(f"(?={whole})|(?!{free})(?={starts})").sub, mark)
 
 
-def _plain(value: Any, change: Callable[[str], str] = str) -> Any:
+def _plain(value: object, change: Callable[[str], str] = str) -> Any:
     """Returns a copy that is made of JSON's kinds of values, with its strings changed."""
     if isinstance(value, str):
         return change(str.__str__(value))

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from ..accelerate.world import is_true
 from ..distributed.environment import TIMEOUT, TIMEOUT_VARIABLE
@@ -175,7 +175,7 @@ def _checked_all(values: Mapping[str, object], source: str) -> dict[str, Setting
     return {name: _checked(field, values.get(name), source) for name, field in BY_NAME.items()}
 
 
-def _checked(field: Field, value: Any, source: str) -> SettingValue:
+def _checked(field: Field, value: object, source: str) -> SettingValue:
     """Returns the value, an int as a float for a float setting; None stays None."""
     if value is None:
         return None

@@ -297,7 +297,7 @@ def _dispatch(function, args, kwargs, like=None, computes=False):
         return _wrap(function(*args, **kwargs))
 
 
-def _unwrap(x: Any, found: list[device]) -> Any:
+def _unwrap(x: object, found: list[device]) -> Any:
     if isinstance(x, Array):
         found.append(x.device)
         return x._array
@@ -311,7 +311,7 @@ def _unwrap(x: Any, found: list[device]) -> Any:
     return _unwrap(inner, found) if type(inner) is Array else x
 
 
-def _wrap(x: Any) -> Any:
+def _wrap(x: object) -> Any:
     if type(x) is np.ndarray or is_raw(x):
         array = Array.__new__(Array)
         array._array = x

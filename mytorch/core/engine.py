@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -136,7 +136,7 @@ def raw_input_grads(
     return result
 
 
-def call_vjp(node: Node, grad: Any, needed: set[Node] | None = None, vjp: Vjp = None) -> tuple:
+def call_vjp(node: Node, grad: RawArray, needed: set[Node] | None = None, vjp: Vjp = None) -> tuple:
     """Returns what the node's vjp, or another in its place, returns for each parent; may be shorter.
 
     Where the output is complex, the gradient is conj(derivative) * g = conj(derivative * conj(g)): the vjp is
@@ -173,7 +173,7 @@ def call_vjp(node: Node, grad: Any, needed: set[Node] | None = None, vjp: Vjp = 
     return grads
 
 
-def conjugated(grad: Any) -> Any:
+def conjugated(grad: RawArray) -> RawArray:
     """Returns the complex conjugate of a gradient, raw or a Tensor; one that isn't complex as it is."""
     if isinstance(grad, OutputGrads):
         return OutputGrads({i: conjugated(g) for i, g in grad.items()})

@@ -273,7 +273,7 @@ def stands_for_number(x: object) -> bool:
     return bool(forces) and hasattr(type(x), "noted")
 
 
-def cast(r: Any, dtype: np.dtype) -> Any:
+def cast(r: object, dtype: np.dtype) -> Any:
     """Returns an array, a number or None in this dtype, as promotion does it."""
     if r is None:
         return r

@@ -245,7 +245,7 @@ class Tensor:
         self._node = None
         return self
 
-    def register_hook(self, hook: Callable[[Tensor], Any]) -> RemovableHandle:
+    def register_hook(self, hook: Callable[[Tensor], object]) -> RemovableHandle:
         """Calls `hook(gradient)` when the gradient is complete; a returned tensor replaces it.
 
         Raises (in the backward pass):

@@ -198,7 +198,7 @@ def make_graphed_step(
     with graph(captured, pool):
         outputs = step(*inputs)
 
-    def replay(*tensors: Tensor) -> Any:
+    def replay(*tensors: Tensor):
         _copy(tensors, inputs)
         captured.replay()
         return outputs

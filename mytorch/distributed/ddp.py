@@ -163,7 +163,7 @@ class DistributedDataParallel(Module, Joinable):
         finally:
             self.require_backward_grad_sync = before
 
-    def register_comm_hook(self, state: Any, hook: Callable) -> None:
+    def register_comm_hook(self, state: object, hook: Callable) -> None:
         """Averages gradients with `hook(state, bucket)` (see `comm_hooks`); before the first backward pass.
 
         Raises:

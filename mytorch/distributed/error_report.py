@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO, TypedDict
+from typing import TextIO, TypedDict
 
 from ..utils import start
 from . import flight_recorder
@@ -168,7 +168,7 @@ def write_error(folder: str | os.PathLike, content: ErrorReport) -> None:
 _MOST = 1 << 31
 
 
-def _check(content: Any) -> None:
+def _check(content: object) -> None:
     if not isinstance(content, dict):
         raise ValueError(f"an error report is a dict, got {content!r}")
     rank, machine = {"rank": int, "host": str, "pid": (int, str)}, {"machine": int, "origin": str}

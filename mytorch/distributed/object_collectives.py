@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -23,7 +22,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-def all_gather_object(object_list: list, obj: Any, group: ProcessGroup | None = None) -> None:
+def all_gather_object(object_list: list, obj: object, group: ProcessGroup | None = None) -> None:
     """Copies the object of rank r to `object_list[r]` on every rank."""
     if (pg := group_of("all_gather_object", group)) is None:
         return
@@ -35,7 +34,7 @@ def all_gather_object(object_list: list, obj: Any, group: ProcessGroup | None = 
 
 
 def gather_object(
-    obj: Any,
+    obj: object,
     object_gather_list: list | None = None,
     dst: int | None = None,
     group: ProcessGroup | None = None,
@@ -155,11 +154,11 @@ def recv_object_list(
     return pg.ranks[peer]
 
 
-def _pickled(obj: Any) -> np.ndarray:
+def _pickled(obj: object) -> np.ndarray:
     return np.frombuffer(bytearray(pickle.dumps(obj)), np.uint8)
 
 
-def _padded(obj: Any, pg: ProcessGroup) -> tuple[np.ndarray, np.ndarray]:
+def _padded(obj: object, pg: ProcessGroup) -> tuple[np.ndarray, np.ndarray]:
     """Returns the object as bytes, padded to the longest of all ranks, and the length of each."""
     data = _pickled(obj)
     sizes = np.empty(pg.size(), np.int64)

@@ -139,7 +139,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
             groups[:] = [FlatGroup(params) for params in shard]
         return [buffer for group in groups for buffer in group.buffers]
 
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+    def step(self, closure: Callable[[], object] | None = None) -> Any:
         """Updates this rank's shard, and receives the others'."""
         loss = None
         if closure is not None:
@@ -308,7 +308,7 @@ def _with_params(group: ParamGroup, params: list[Tensor]) -> ParamGroup:
     return shard
 
 
-def _to_numpy(value: Any) -> Any:
+def _to_numpy(value: object) -> Any:
     return value.detach().cpu().numpy() if isinstance(value, Tensor) else value
 
 

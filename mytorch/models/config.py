@@ -136,7 +136,7 @@ def is_number(value: object) -> bool:
     return isinstance(value, kinds) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _is_a(value: object, hint: Any) -> bool:
+def _is_a(value: object, hint: object) -> bool:
     """Returns whether a value is of the type of a field; an int is a float, too, and a bool is no int."""
     if options := get_args(hint) if get_origin(hint) is not dict else ():
         return any(_is_a(value, option) for option in options)

@@ -8,6 +8,7 @@ from typing import Any
 import mytorch
 from mytorch import Tensor, nn
 from mytorch.nn import functional as F
+from mytorch.optim.param_groups import ParamGroup
 from mytorch.utils.checkpoint import checkpoint
 
 from . import generation
@@ -83,7 +84,7 @@ class LanguageModel(PretrainedModel):
             cache.length += T
         return self.normalize(x)
 
-    def run(self, x: Tensor, *others: Any, cache: KVCache | None) -> Any:
+    def run(self, x: Tensor, *others: object, cache: KVCache | None) -> Any:
         """Returns what the last block returns."""
         saving = self.gradient_checkpointing and self.training and cache is None
         for block in self.blocks():
@@ -121,7 +122,7 @@ class LanguageModel(PretrainedModel):
         """Returns the number of layers, and of features in all heads of a layer."""
         raise NotImplementedError
 
-    def parameter_groups(self, weight_decay: float) -> list[dict[str, Any]]:
+    def parameter_groups(self, weight_decay: float) -> list[ParamGroup]:
         """Returns parameter groups for an optimizer: weight decay for matrices, none for vectors.
 
         Frozen parameters, those without `requires_grad`, are in none.

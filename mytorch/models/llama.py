@@ -21,7 +21,6 @@ import functools
 import math
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 from mytorch import Tensor, nn
 from mytorch.backends.device import DeviceLike
@@ -105,7 +104,7 @@ class Llama(LanguageModel):
     def normalize(self, x: Tensor) -> Tensor:
         return self.model.norm(x)
 
-    def run(self, x: Tensor, *others: Any, cache: KVCache | None) -> Tensor:
+    def run(self, x: Tensor, *others: object, cache: KVCache | None) -> Tensor:
         decoded = None if cache is None else decode(self.model.layers, x, *others, cache, LlamaBlock)
         return super().run(x, *others, cache=cache) if decoded is None else decoded
 

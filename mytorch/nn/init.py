@@ -74,7 +74,7 @@ def skipped() -> Iterator[None]:
 
 def _outside_graph(function: Callable) -> Callable:
     @functools.wraps(function)
-    def call(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    def call(tensor: Tensor, *args, **kwargs) -> Tensor:
         if not getattr(_skip, "on", False):
             with no_grad(), on(tensor.device):
                 function(as_tensors(tensor), *args, **kwargs)

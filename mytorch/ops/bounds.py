@@ -8,7 +8,6 @@ One that is outside is an error. On a GPU it is raised by a later call, the firs
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -47,8 +46,8 @@ def check_index(x: Tensor | RawArray, dim: int, size: int, name: str) -> None:
 
 
 def require_all(
-    valid: RawArray, text: str, error: type[Exception] = RuntimeError, found: Callable[[], Any] | None = None,
-    waits: bool = True,
+    valid: RawArray, text: str, error: type[Exception] = RuntimeError,
+    found: Callable[[], object] | None = None, waits: bool = True,
 ) -> None:  # fmt: skip
     """Raises an error unless all elements of an array of bools are true.
 

@@ -92,7 +92,7 @@ def to(
     dtype: DTypeLike = None,
     device: DeviceLike = None,
     copy: bool = False,
-    **ignored: Any,
+    **ignored: object,
 ) -> Tensor:
     """`x` in another dtype, on another device: `to("cuda")`, `to(float16)`, `to(other)`, `to(device, dtype)`.
 
@@ -198,7 +198,7 @@ def type(x: Tensor, dtype: DTypeLike = None, non_blocking: bool = False) -> Tens
 def caster(dtype: DTypeLike):
     """`x.half()`, `x.long()`, …"""
 
-    def cast(x: Tensor, memory_format: Any = None) -> Tensor:
+    def cast(x: Tensor, memory_format: object = None) -> Tensor:
         return to(x, dtype)
 
     cast.__doc__ = f"`x` as {dtype}."

@@ -81,7 +81,7 @@ def _constant(name: str, what: str) -> tuple:
         dtype: DTypeLike = None,
         device: DeviceLike = None,
         requires_grad: bool = False,
-        **keywords: Any,
+        **keywords,
     ) -> Tensor:
         size = size_argument(size, keywords, name)
         return new_array(name, size, dtype=dtype, device=device, requires_grad=requires_grad)
@@ -94,7 +94,7 @@ def _constant(name: str, what: str) -> tuple:
         check_format(memory_format, input.ndim, f"{name}_like")
         return make(input.shape, **kind, requires_grad=requires_grad)
 
-    def new(self: Tensor, *size: int | Sequence[int], **keywords: Any) -> Tensor:
+    def new(self: Tensor, *size: int | Sequence[int], **keywords) -> Tensor:
         return make(*size, **_same_kind(self, keywords))
 
     for function, own_name in ((make, name), (like, f"{name}_like"), (new, f"new_{name}")):
@@ -112,7 +112,7 @@ def _shape_of(name: str, arguments: str = "2, 3") -> str:
     return f">>> mytorch.{name}({arguments}).shape\nSize([2, 3])\n"
 
 
-def same_kind(input: Any, dtype: DTypeLike, device: DeviceLike, name: str) -> dict:
+def same_kind(input: object, dtype: DTypeLike, device: DeviceLike, name: str) -> dict:
     if not isinstance(input, Tensor):
         raise TypeError(f"{name}(): expected a Tensor, got {type(input).__name__}")
     return _same_kind(input, {"dtype": dtype, "device": device})

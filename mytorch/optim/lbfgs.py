@@ -74,7 +74,7 @@ class LBFGS(Optimizer):
             )
 
     @no_grad()
-    def step(self, closure: Callable[[], Any]) -> Any:
+    def step(self, closure: Callable[[], object]) -> Any:
         """Runs up to `max_iter` iterations, and returns the closure's first result.
 
         Args:
@@ -196,7 +196,7 @@ def _search(closure, params, direction, start, t, tolerance, most):
     return strong_wolfe(evaluate, start, t, tolerance / max(_largest(direction), 1e-300), most)
 
 
-def _evaluated(closure: Callable[[], Any], params: list[Tensor]) -> tuple[Any, float, Tensor]:
+def _evaluated(closure: Callable[[], object], params: list[Tensor]) -> tuple[Any, float, Tensor]:
     """Returns the closure's result, the loss as a number, and the gradient as one vector."""
     with enable_grad():
         result = closure()

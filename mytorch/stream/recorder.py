@@ -247,7 +247,7 @@ class Recorder:
         """Sets the instruction of a node that was just made."""
         node.instruction = self._thread.last
 
-    def call_vjp(self, node: Node, grad: Any, needed: set[Node] | None) -> tuple:
+    def call_vjp(self, node: Node, grad: RawArray, needed: set[Node] | None) -> tuple:
         """Calls `engine.call_vjp`, recorded; a LazyGrad is an instruction of its own, when computed."""
         if node.name.endswith("]"):  # passes the gradient of one of several outputs on, unchanged
             return engine.call_vjp(node, grad, needed)

@@ -193,7 +193,7 @@ def _tensor_copy(tensor: Tensor) -> Tensor:
     return Parameter(made, tensor.requires_grad) if isinstance(tensor, Parameter) else made
 
 
-def _as_meta(x: Any, dtype: DTypeLike) -> Any:
+def _as_meta(x: object, dtype: DTypeLike) -> Any:
     if isinstance(x, Tensor):
         return x.detach().to("meta")
     if isinstance(x, Array) or is_raw(x):

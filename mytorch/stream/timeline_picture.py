@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..utils.atomic import atomic_write
 from .timeline import COLOURS, COMPUTE, LANES, PHASE_COLOURS, Bar, Timeline
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _LANE, _GAP, _BAND = 1.0, 0.14, 0.55  # heights of a lane, between lanes, between ranks
 _TEXT = "#333333"
@@ -57,7 +60,7 @@ def _bottoms(line: Timeline) -> dict[tuple[int, str], float]:
 
 
 def _draw_lane(
-    axes: Any, line: Timeline, rank: int, lane: str, bottom: float, middles: dict[int, float]
+    axes: Axes, line: Timeline, rank: int, lane: str, bottom: float, middles: dict[int, float]
 ) -> None:
     """Draws the bars of a lane, and adds the middle of each to `middles`, by its id."""
     axes.axhspan(bottom, bottom + _LANE, color="#f6f6f6", zorder=0, linewidth=0)
@@ -77,7 +80,7 @@ def _draw_lane(
               fontsize=8.5, color=_TEXT)  # fmt: skip
 
 
-def _draw_bars(axes: Any, line: Timeline, bars: list[Bar], bottom: float, middles: dict[int, float]) -> None:
+def _draw_bars(axes: Axes, line: Timeline, bars: list[Bar], bottom: float, middles: dict[int, float]) -> None:
     """Draws bars as one collection, or two: an artist for each of many thousands takes minutes."""
     from matplotlib.collections import PolyCollection
 
@@ -99,7 +102,7 @@ def _draw_bars(axes: Any, line: Timeline, bars: list[Bar], bottom: float, middle
         )  # fmt: skip
 
 
-def _decorate(axes: Any, line: Timeline, bottoms: dict, title: str) -> None:
+def _decorate(axes: Axes, line: Timeline, bottoms: dict, title: str) -> None:
     from matplotlib.patches import Patch
 
     lanes = len({lane for _, lane in bottoms})

@@ -132,13 +132,13 @@ def write_safetensors(file: IO[bytes], arrays: dict[str, np.ndarray], metadata: 
         file.write(arrays[name].reshape(-1).view(np.uint8).data)
 
 
-def _checked_metadata(metadata: Any) -> dict[str, str]:
+def _checked_metadata(metadata: object) -> dict[str, str]:
     if not isinstance(metadata, dict) or not all(isinstance(text, str) for text in metadata.values()):
         raise ValueError("__metadata__ must be an object of strings")
     return metadata
 
 
-def _checked_entry(name: str, entry: Any) -> Entry:
+def _checked_entry(name: str, entry: object) -> Entry:
     try:
         code, shape, (begin, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
     except (KeyError, TypeError, ValueError):

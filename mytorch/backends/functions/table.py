@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -242,7 +242,7 @@ def writes(name: str) -> bool:
     return row is not None and row.kind == WRITING
 
 
-def labels_of(name: str, *args: Any, **kwargs: Any) -> Labels | None:
+def labels_of(name: str, *args: object, **kwargs: object) -> Labels | None:
     """Returns the labels of a call; None where they aren't known.
 
     Args:
@@ -262,7 +262,9 @@ def labels_of(name: str, *args: Any, **kwargs: Any) -> Labels | None:
         return None
 
 
-def kept_dims(name: str, *args: Any, **kwargs: Any) -> tuple[tuple[tuple[Origin, ...], ...], ...] | None:
+def kept_dims(
+    name: str, *args: object, **kwargs: object
+) -> tuple[tuple[tuple[Origin, ...], ...], ...] | None:
     """Returns for each dim of each result the dims that it comes from, as (argument, dim); () for none.
 
     Arguments are counted among the arrays. None is returned where nothing is known.
@@ -275,7 +277,7 @@ def kept_dims(name: str, *args: Any, **kwargs: Any) -> tuple[tuple[tuple[Origin,
     return None if labels is None else labels.origins()
 
 
-def flops_of(name: str, *args: Any, result: Shape = (), **kwargs: Any) -> int:
+def flops_of(name: str, *args: object, result: Shape = (), **kwargs: object) -> int:
     """Returns the floating-point operations of a call.
 
     Two for each product of elements that is added up: 2 M N K for a product of (M, K) and (K, N); one for

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from ...core.op import require_tensor
 from ...core.tensor import Tensor
@@ -212,7 +211,7 @@ def _convolve_transposed(name, dims, input, weight, bias, stride, padding, outpu
     return _batched(dims, conv_input_gradient, input, weight, bias, form)
 
 
-def _batched(dims: int, function: Callable, input: Tensor, *args: Any) -> Tensor:
+def _batched(dims: int, function: Callable, input: Tensor, *args: object) -> Tensor:
     """Calls an op of batches; adds and removes the dim of the batch for one image."""
     if input.ndim == dims + 2:
         return function(input, *args)

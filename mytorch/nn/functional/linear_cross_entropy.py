@@ -27,6 +27,7 @@ from ...ops import contiguous
 from .composite import Unsupported, composite
 from .cross_entropy import RowWeights, check_classes, check_probabilities, cross_entropy, row_weights
 from .loss import check_reduction, reduced
+from .types import DTypeLike
 
 # Bytes of a chunk's logits: small enough for the cache, large enough that dweight, to which each chunk adds,
 # is read and written few times.
@@ -56,7 +57,7 @@ class LinearCrossEntropyOptions:
     batch_chunk_size: int | None = None
     chunking_method: str | None = "auto"
     acc_policy: str = "auto"
-    acc_dtype: Any = None
+    acc_dtype: DTypeLike = None
 
     def __post_init__(self):
         size, method = self.batch_chunk_size, self.chunking_method

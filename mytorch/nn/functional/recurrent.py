@@ -14,7 +14,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
@@ -107,7 +106,7 @@ def gru_steps(
 @rnn_steps.check
 @lstm_steps.check
 @gru_steps.check
-def _check_steps(gates: Tensor, hx: Tensor, *rest: Any) -> None:
+def _check_steps(gates: Tensor, hx: Tensor, *rest: object) -> None:
     """Raises ValueError unless the sizes are those of the rows: kernels read and write by them."""
     sizes = [*map(operator.index, rest[-2])]
     if sum(sizes) != len(gates) or any([a < b for a, b in pairwise((len(hx), *sizes, 0))]):

@@ -54,7 +54,7 @@ class LazyModuleMixin:
         """Returns whether a parameter or buffer is uninitialized."""
         return any(map(is_lazy, (*self._parameters.values(), *self._buffers.values())))
 
-    def initialize_parameters(self, *args: Any, **kwargs: Any) -> None:
+    def initialize_parameters(self, *args: object, **kwargs: object) -> None:
         """Materializes the parameters for these arguments of `forward`."""
         raise NotImplementedError(f"initialize_parameters is not implemented for {type(self).__name__}")
 
@@ -100,7 +100,7 @@ class _LazyConvNd(LazyModuleMixin):
         self.out_channels = out_channels
         self._make_uninitialized(["weight", "bias"] if bias else ["weight"], device, dtype)
 
-    def initialize_parameters(self, input: Tensor, *args: Any, **kwargs: Any) -> None:
+    def initialize_parameters(self, input: Tensor, *args: object, **kwargs: object) -> None:
         if input.ndim not in (self.dims + 1, self.dims + 2):
             raise RuntimeError(
                 f"expected {self.dims + 1}D (unbatched) or {self.dims + 2}D (batched) input to "

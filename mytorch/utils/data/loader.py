@@ -143,7 +143,7 @@ class DataLoader(Generic[T]):
             raise ValueError("multiprocessing_context option needs num_workers > 0")
         self._context = None if context is None else context_of(context)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Returns what a copy has: it isn't iterated over, and has no workers."""
         return {**vars(self), "_begun": None, "_pool": None}
 
@@ -235,7 +235,7 @@ class DataLoader(Generic[T]):
         self._resumed, position.sampler_epoch = position, self._sampler_epoch
         self._seed, self._epoch = position.seed, position.epoch
 
-    def _sizes(self) -> dict[str, Any]:
+    def _sizes(self) -> dict[str, object]:
         return {"batch_size": self.batch_size, "drop_last": self.drop_last}
 
     # A pass.

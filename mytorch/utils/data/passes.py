@@ -16,7 +16,7 @@ from .seeding import Seeder
 
 _VERSION = 1
 ENDED = {"ended": True, "samples": 0, "dataset": None}  # state of a stream without more samples
-Requests = Iterator[tuple[int, Any]]  # numbers of batches and their indices
+Requests = Iterator[tuple[int, object]]  # numbers of batches and their indices
 
 
 @dataclass
@@ -69,7 +69,7 @@ class Position:
         return self.batches + len(self.ahead)
 
 
-def to_dict(position: Position, sizes: dict[str, Any]) -> dict:
+def to_dict(position: Position, sizes: dict[str, object]) -> dict:
     """Returns a position as numbers, lists and dicts; `from_dict` checks that `sizes` are the same."""
     streams = position.streams if any(state is not None for state in position.streams) else None
     return {
@@ -79,7 +79,7 @@ def to_dict(position: Position, sizes: dict[str, Any]) -> dict:
     }  # fmt: skip
 
 
-def from_dict(state: dict, sizes: dict[str, Any], num_streams: int) -> Position:
+def from_dict(state: dict, sizes: dict[str, object], num_streams: int) -> Position:
     """Returns the position that `to_dict` saved.
 
     Raises:
