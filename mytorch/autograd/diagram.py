@@ -142,11 +142,6 @@ class Diagram:
         FigureCanvasAgg(figure).print_png(path)
 
 
-def svg(boxes: Sequence[Box], colours: Mapping[str, tuple[str, str]]) -> str:
-    """Returns a drawing of boxes as SVG; see `Diagram`."""
-    return Diagram(boxes, colours).svg()
-
-
 def everything(boxes: Sequence[Box]) -> Iterator[Box]:
     """Yields boxes, each before those inside it."""
     for box in boxes:

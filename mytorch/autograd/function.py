@@ -10,9 +10,9 @@ import numpy as np
 
 from ..backends.device import RawArray
 from ..backends.dtypes import DTypeLike
-from ..core.engine import conjugated
+from ..core.engine import check_versions, conjugated
 from ..core.grad_mode import _state, no_grad, set_grad_enabled
-from ..core.graph import Node, check_versions
+from ..core.graph import Node
 from ..core.op import connect
 from ..core.tensor import Tensor, from_raw, increment_version, raw_of
 

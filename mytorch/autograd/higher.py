@@ -27,7 +27,6 @@ from ..core.graph import (
     OutputGrads,
     Recompute,
     Version,
-    check_versions,
     new_recompute,
 )
 from ..core.op import as_raw, common_dtype
@@ -112,7 +111,7 @@ class Recomputation:
             if parent is not None and recompute.args[i] is None:
                 self._make(parent, version)
             else:
-                check_versions([version], node, lambda *_: True)
+                engine.check_versions([version], node, lambda *_: True)
         return [
             self.tensors[p] if p is not None and a is None else a
             for a, p in zip(recompute.args, node.parents, strict=True)
@@ -152,7 +151,7 @@ class Recomputation:
         if found is not None and found._node is node and (version is None or version[0].count == version[1]):
             self.tensors[node] = found
         elif node.recompute is not None and node.recompute.call is None:  # a write: its result is the memory
-            check_versions(node.recompute.versions[:1], node, lambda *_: True)
+            engine.check_versions(node.recompute.versions[:1], node, lambda *_: True)
             self.tensors[node] = from_raw(node.recompute.args[0])
             self.tensors[node]._node = node
         return node in self.tensors

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 RawArray: TypeAlias = Any  # a NumPy or CuPy array, or another that answers to NumPy's functions
 NO_CONTEXT = nullcontext()
+DEVICES: dict[str, device] = {}  # "cpu" and "meta", which every machine has; `device` fills it
 
 
 class Kind:
@@ -193,6 +194,12 @@ class Kind:
     def takes_index(self, raw: RawArray) -> bool:
         """Returns whether an integer array without dims is an index as it is, without its element."""
         return False
+
+
+class OtherArray:
+    """What the classes of raw arrays derive from, all but NumPy's and CuPy's."""
+
+    __slots__ = ()
 
 
 class ReadsItem:

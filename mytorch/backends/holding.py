@@ -25,8 +25,8 @@ import numpy as np
 
 from . import blas, functions
 from .address import Pointer, address_of
-from .device import CPU, RawArray, add_raw_type, array_module, device, device_of, is_raw, known, move, on
-from .door import Kind, ReadsItem
+from .device import CPU, RawArray, array_module, device, device_of, is_raw, known, move, on
+from .door import Kind, OtherArray, ReadsItem
 
 _METHODS = (
     "all", "any", "argmax", "argmin", "argsort", "astype", "clip", "conj", "copy", "cumprod", "cumsum",
@@ -41,7 +41,7 @@ _FACTORIES = {
 }  # fmt: skip
 
 
-class HoldingArray(ReadsItem, np.lib.mixins.NDArrayOperatorsMixin):
+class HoldingArray(ReadsItem, OtherArray, np.lib.mixins.NDArrayOperatorsMixin):
     """An array of a kind that holds arrays: all of one shape, dtype and memory order.
 
     Attributes:
@@ -152,7 +152,6 @@ def _method(name: str) -> Callable:
 
 for _name in _METHODS:
     setattr(HoldingArray, _name, _method(_name))
-add_raw_type(HoldingArray)
 
 
 def _outranks(kind: type) -> bool:

@@ -13,10 +13,12 @@ from ..core.tensor import Tensor
 from ..utils.nested import leaves
 from . import boundary
 from .backend import Backend
+from .graph_breaks.break_points import BreakPoints
 from .graph_breaks.syntax import is_part
 from .graph_breaks.watching import Changed, watching
-from .guards.places import Comparison, Place
+from .guards.places import Place
 from .guards.reachable import Reachable
+from .guards.state_guards import Comparison
 from .partition import Partition
 from .program.instruction import Value
 from .program.program import fits
@@ -48,14 +50,15 @@ class Version:
         objects = [x for x in others if not is_raw(x)]
         objects += boundary.own_attributes((args, kwargs))
         self._reachable = Reachable(function, *objects, inputs=self.places)
-        boundary.note_opaque(self._reachable.refusals, function, args, kwargs)
-        self.asks_identity = self._reachable.asks_identity
-        if numbers.inputs and self._reachable.asks_types:
+        breaks = BreakPoints(self._reachable)
+        breaks.note_arguments(function, args, kwargs)
+        self.asks_identity = self._reachable.uses.asks_identity
+        if numbers.inputs and self._reachable.uses.asks_types:
             raise NotImplementedError("it asks for the type of what may be a number")
         caches = [(function, function.cache_info().misses) for function in self._reachable.caches]
         watched = self._reachable.snapshot if watches else None
         try:
-            with watching(self._reachable.refusals, watched) as frames:
+            with watching(breaks, watched) as frames:
                 self._capture(function, args, kwargs, picks)
         finally:
             for function, misses in caches:  # what it keeps now holds nothing
@@ -88,16 +91,16 @@ class Version:
             ]
             if any([x._grad is not None for x in found.arguments if isinstance(x, Tensor)]):
                 raise NotImplementedError("backward() would set the .grad of an argument")
-            boundary.refuse_changes(found)
-            boundary.refuse_objects(found, seen)
+            boundary.check_arguments(found)
+            boundary.check_result(found, seen)
             found.result = boundary.with_made(found.result, seen)
             if is_part(function):
-                boundary.refuse_views(found)
+                boundary.check_views(found)
             names = {i.name for i in found.tracer.instructions}
             tracer = found.tracer
             self._reachable.snapshot.forget_arrays([*tracer.state.values(), *tracer.constants.values()])
             self.partition = Partition(found)
-        names |= self._reachable.names & {"grad", "zero_grad"}  # of None it makes no instruction
+        names |= self._reachable.uses.names & {"grad", "zero_grad"}  # of None it makes no instruction
         self._depends_on_grads = not names.isdisjoint({"host.grad", "host.set_grad", "grad", "zero_grad"})
 
     def _answer(self, tracer: Tracer, value: Value) -> Any:
@@ -148,7 +151,7 @@ class Version:
             for place, kind in self.places.items():
                 if type(place.read()) is not kind:
                     return f"{place} is no {kind.__name__}"
-        return self._snapshot.change()
+        return self._snapshot.failure()
 
     def changed_numbers(self) -> set[Place]:
         """Returns the places of numbers in objects that are others than in the capture: see `Reachable`."""

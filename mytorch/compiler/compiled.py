@@ -27,7 +27,7 @@ from .guards.snapshot import KINDS
 from .program.program import Program
 from .running.host_functions import Mismatch
 from .tracing.numbers import Numbers
-from .tracing.tracer import Picked
+from .tracing.stale import Picked
 
 _LIBRARY = sysconfig.get_path("stdlib")
 LIMIT = 8  # captures of a function; other calls then run eagerly

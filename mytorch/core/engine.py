@@ -22,7 +22,7 @@ from ..backends.float_errors import IGNORE, errors
 from .closure import Vjp, holds
 from .grad_accumulator import GradAccumulator, LazyGrad
 from .grad_mode import _state
-from .graph import Deferred, Node, OutputGrads, Version, check_versions, shown_name
+from .graph import Deferred, Node, OutputGrads, Version, shown_name
 from .unbroadcast import match
 
 
@@ -171,6 +171,25 @@ def call_vjp(node: Node, grad: RawArray, needed: set[Node] | None = None, vjp: V
         grads = tuple([g.array() if type(g) is LazyGrad else g for g in grads])
         _state.anomaly.check_gradients(node, grads)
     return grads
+
+
+def check_versions(versions: Sequence[tuple[Version, int] | None], node: Node, overwritten: Callable) -> None:
+    """Raises if an array that the node needs was modified in place after the node was made.
+
+    Args:
+        versions: of the arrays, as they were.
+        overwritten: whether the writes to a Version since a count matter.
+
+    Raises:
+        RuntimeError: PyTorch's message.
+    """
+    for saved in versions:
+        if saved is not None and saved[0].count != saved[1] and overwritten(*saved):
+            raise RuntimeError(
+                "one of the variables needed for gradient computation has been modified by an inplace "
+                f"operation: {node.name} (output of shape {node.shape}) needs it at version {saved[1]}, "
+                f"it is at version {saved[0].count}"
+            )
 
 
 def conjugated(grad: RawArray) -> RawArray:

@@ -144,25 +144,6 @@ class OutputGrads(dict):
     __iadd__ = __add__
 
 
-def check_versions(versions: Sequence[tuple[Version, int] | None], node: Node, overwritten: Callable) -> None:
-    """Raises if an array that the node needs was modified in place after the node was made.
-
-    Args:
-        versions: of the arrays, as they were.
-        overwritten: whether the writes to a Version since a count matter.
-
-    Raises:
-        RuntimeError: PyTorch's message.
-    """
-    for saved in versions:
-        if saved is not None and saved[0].count != saved[1] and overwritten(*saved):
-            raise RuntimeError(
-                "one of the variables needed for gradient computation has been modified by an inplace "
-                f"operation: {node.name} (output of shape {node.shape}) needs it at version {saved[1]}, "
-                f"it is at version {saved[0].count}"
-            )
-
-
 class View:
     """The base of a tensor that is a view, and the ops that lead from the base to it.
 

@@ -195,7 +195,8 @@ class Tensor:
                     f"a gradient has its tensor's shape {self.data.shape}, dtype {self.dtype} and device "
                     f"{self.device.full_name}, got {value.shape}, {value.dtype}, {value.device.full_name}"
                 )
-        in_force().sets_grad(self)
+        if forces:
+            in_force().sets_grad(self)
         self._grad = value
 
     def _get_grad(self) -> Array | None:

@@ -11,7 +11,7 @@ from mytorch.backends.functions import COMPOSITES, Call, labels_of_composite, ro
 from mytorch.backends.functions.table import functions_of
 from mytorch.compiler.codegen.loop import EXPRESSIONS, REDUCTIONS
 from mytorch.compiler.passes import loops
-from mytorch.compiler.program.kernels import KEPT, KEPT_IN_HALF
+from mytorch.compiler.program.kernels import KERNELS, KERNELS_IN_HALF
 from mytorch.compiler.program.raising import _INDICES, SOLVERS
 from mytorch.nn import functional as F
 from mytorch.nn.functional.composite import REGISTRY
@@ -78,7 +78,7 @@ def test_each_row_has_a_call():
 
 
 def test_each_op_that_programs_keep_has_a_row():
-    assert {*KEPT, *KEPT_IN_HALF} <= COMPOSITES.keys()
+    assert {*KERNELS, *KERNELS_IN_HALF} <= COMPOSITES.keys()
     assert {name for name, row in COMPOSITES.items() if row.dims is not None} <= REGISTRY.keys()
 
 

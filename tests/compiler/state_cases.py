@@ -53,6 +53,16 @@ def cases(table):
     CASES.update(table)
 
 
+class Private:
+    __slots__ = ("__s",)
+
+    def __init__(self):
+        self.__s = 1.0
+
+    def get(self):
+        return self.__s
+
+
 def base(**entries):
     return type("Base", (), {"k": 1.0, **entries})
 
@@ -132,6 +142,11 @@ cases({
     "a slot": lambda p: of_class(
         p, lambda k, o: setattr(o, "s", 5.0), lambda x, o: x * o.s,
         lambda: type("S", (), {"__slots__": ("s",), "__init__": lambda self: setattr(self, "s", 1.0)})),
+    "a slot without a value": lambda p: of_class(
+        p, lambda k, o: setattr(o, "t", 5.0), lambda x, o: x * (2 if hasattr(o, "t") else 1),
+        lambda: type("S", (), {"__slots__": ("t",)})),
+    "a private slot": lambda p: of_class(
+        p, lambda k, o: setattr(o, "_Private__s", 5.0), lambda x, o: x * o.get(), lambda: Private),
     "vars of an object": lambda p: of_class(
         p, lambda k, o: setattr(o, "k", 5.0), lambda x, o: x * vars(o).get("k", 1)),
     "__dict__ of an object": lambda p: of_class(
@@ -491,6 +506,17 @@ def an_attribute_that_a_partial_function_gets(patch):
 def hasattr_of_a_module(patch):
     own = own_module()
     return lambda x: x * (2 if hasattr(own, "k") else 1), lambda: setattr(own, "k", 5.0)
+
+
+@case
+def getattr_of_what_a_call_with_a_text_gives(patch):
+    own = HERE.Empty()
+    own.k = 1.0
+
+    def named(text):
+        return own
+
+    return lambda x: x * getattr(named("text"), "abk"[len(x) :]), lambda: setattr(own, "k", 5.0)
 
 
 @case

@@ -19,10 +19,10 @@ from mytorch.compiler.parts.chunking import run_parts
 from mytorch.compiler.parts.crossing import PRICES, STORE
 from mytorch.compiler.parts.plan import Plan
 from mytorch.compiler.parts.stage import Builder
-from mytorch.compiler.program.program import leaves
 from mytorch.compiler.running import execution
 from mytorch.models import GPT2, GPT2Config
 from mytorch.nn import functional as F
+from mytorch.utils.nested import leaves
 from tests.compiler.test_capture import FUNCTIONS as CAPTURED
 from tests.compiler.test_capture import a_step
 

@@ -7,7 +7,7 @@ import pytest
 
 import mytorch
 from mytorch.compiler import Instruction, capture
-from mytorch.compiler.memory.live_ranges import scheduled
+from mytorch.compiler.memory.plan import planned
 from mytorch.compiler.passes import functionalize
 from mytorch.nn import functional as F
 
@@ -108,7 +108,7 @@ def check(function, source=""):
 
 @pytest.mark.parametrize(("function", "places", "writes"), CASES, ids=[case[0].__name__ for case in CASES])
 def test_in_place(function, places, writes):
-    instructions = scheduled(check(function))
+    instructions = planned(check(function))
     assert [len(i.kwargs["loop"].places) for i in instructions if i.name == "loop"] == places
     assert sum(i.name == ".setitem" for i in instructions) == writes
 
@@ -146,13 +146,13 @@ def test_random_writes():
     for seed in range(80):
         function, source = random_writes(seed)
         program = check(function, source)
-        placed += any([i.name == "loop" and i.kwargs["loop"].places for i in scheduled(program)])
+        placed += any([i.name == "loop" and i.kwargs["loop"].places for i in planned(program)])
     assert placed > 20
 
 
 def test_the_formula_of_adamw_is_one_loop_in_place():
     program = capture(adamw, *arguments()).optimized()
-    assert [i.name for i in scheduled(program)] == ["loop"]
+    assert [i.name for i in planned(program)] == ["loop"]
     assert "np.empty" not in program.source() and program.memory().peak == 0
 
 

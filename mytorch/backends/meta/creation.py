@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..device import thread
+from ..door import thread
 from ..dtypes import DTypeLike
 from .array import MetaArray, from_result, like, new
 from .layout import Shape, sample_of

@@ -114,9 +114,9 @@ def _is_large_product(i: Instruction) -> bool:
     return is_large and all([x.size and x.dtype == np.float32 for x in arrays])
 
 
-def _products_of_grads(instructions: list[Instruction]) -> set[Instruction]:
+def _products_of_grads(instructions: list[Instruction], results: list[Value]) -> set[Instruction]:
     """Returns the products of two matrices that only become `.grad`, directly behind them."""
-    uses = Counter([x for i in instructions for x in i.inputs()])
+    uses = Counter([*results, *[x for i in instructions for x in i.inputs()]])
     return {
         i for i, user in itertools.pairwise(instructions)
         if i.name == "matmul" and user.name == "host.set_grad" and i.outputs == user.args[1:]
@@ -174,7 +174,7 @@ class Lowering(Tracer):
             _Refused: one can't be.
         """
         used = {i.args[0] for i in instructions if i.name == "kernel.vjp"}
-        into_grad = _products_of_grads(instructions)
+        into_grad = _products_of_grads(instructions, self._results)
         thread.tracer, recording = self, _state.recording
         try:
             with self:

@@ -25,7 +25,7 @@ from ...utils.nested import leaves, mapped
 from ...utils.reading import is_count
 from ..codegen.loop import COLUMN, EXPRESSIONS, FULL, REDUCTIONS, ROW, SCALAR, Loop, Step
 from ..program.instruction import Instruction, Value
-from ..program.kernels import KEPT, KEPT_IN_HALF, MetaDraw
+from ..program.kernels import KERNELS, KERNELS_IN_HALF, MetaDraw
 from ..running.host_functions import HOST
 from ..tracing.tracing_array import METHODS, PROPERTIES, name_of
 from .checking_host import HostChecker
@@ -161,7 +161,7 @@ class Checker:
                 raise ValueError(f"{value} is a view of {of}, the file says of {value.of}")
 
     def _kernel(self, name: str, *args: object, outputs: Sequence[Value]) -> None:
-        if name not in (*KEPT, *KEPT_IN_HALF):
+        if name not in (*KERNELS, *KERNELS_IN_HALF):
             raise ValueError(f"no kernel is named {name!r}")
         *results, saved = outputs
         composite, args = REGISTRY[name], mapped(self._array, args)

@@ -163,3 +163,6 @@ def _encoded(x: object, where: str, objects: ObjectWriter) -> Any:
     if x is None or isinstance(x, (bool, int, float, complex, str, np.generic)):
         return x
     raise NotImplementedError(f"can't save {where}: it holds a {type(x).__name__}")
+
+
+Program.save = save

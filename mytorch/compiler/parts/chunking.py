@@ -12,9 +12,11 @@ from ...backends.device import CPU, RawArray
 from ...core.op import as_raw
 from ...core.overriding import overriding
 from ...core.tensor import Tensor, from_raw, raw_of
+from ...utils.nested import mapped
 from ...utils.reading import is_count
-from ..memory.live_ranges import Memory, size_text
-from ..program.program import Program, Value, check_inputs, mapped
+from ..memory.peak import Memory, size_text
+from ..program.instruction import Value
+from ..program.program import Program, check_inputs
 from .crossing import PRICES
 from .cutting import scaled
 from .plan import Plan, rows_of
@@ -208,3 +210,28 @@ def _bytes_of(memory: int | str) -> float:
             f"one of {', '.join(_UNITS)}), got {memory!r}"
         )
     return nbytes
+
+
+def chunked(program: Program, memory: int | str) -> Chunked:
+    """Returns a function that computes the same part by part of the batch, in less memory.
+
+    The batch is the first dim of the first input, and of those of the same length. Results for each row
+    are those of the program; products may round otherwise, and sums over the batch add up those of parts.
+
+    Args:
+        memory: that it may make besides inputs and state: bytes, or text as "500MB" or "1.5 GiB".
+
+    Raises:
+        ValueError: no part is small enough, the message says what the smallest one needs; or the program
+            is too large and writes to its inputs, or between parts to an array and to views of it.
+
+    >>> x = mytorch.ones(1000, 10)
+    >>> program = mytorch.capture(lambda x: (x * 2).exp().sum(), x)
+    >>> chunked = program.chunked(memory="10kB")
+    >>> chunked.rows, chunked.peak
+    (200, 8008)
+    """
+    return Chunked(program, memory)
+
+
+Program.chunked = chunked

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from ...backends.functions import row_of
 from ...backends.functions.table import CONTRACTION
-from ..memory.live_ranges import nbytes_of
-from ..program.program import Instruction, Value
+from ..memory.peak import nbytes_of
+from ..program.instruction import Instruction, Value
 from .minimum_cut import Network
 
 if TYPE_CHECKING:

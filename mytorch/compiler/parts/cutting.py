@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 
 from ...backends.functions import Labels, arrays_in, labels_of, labels_of_composite, row_of
 from ...backends.functions.table import ELEMENTWISE
+from ...utils.nested import leaves
 from ..codegen.loop import COLUMN, FULL, ROW
-from ..program.program import Instruction, Value, leaves
+from ..program.instruction import Instruction, Value
 
 Dims = Mapping[Value, int]
 Makers = Mapping[Value, Instruction]  # the instructions that make values

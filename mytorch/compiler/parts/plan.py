@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from ...backends.device import CPU
-from ..memory.live_ranges import Held, Memory, memory_of, nbytes_of
+from ..memory.peak import Held, Memory, nbytes_of
 from ..passes import fold_constants, fold_views, functionalize, merge_common_subexpressions, remove_dead_code
-from ..program.program import Instruction, Program, Value
+from ..program.instruction import Instruction, Value
+from ..program.program import Program
 from .crossing import STORE, crossing
 from .cutting import Cut, cut_of
 from .stage import Stage
@@ -216,7 +217,7 @@ class Plan:
         found, alive = [], {}
         for stage, after in zip(self.stages, self.crossings(), strict=True):
             made = {self._holder(y) for y in stage.outputs if stage.is_loop} - alive.keys() - {None}
-            memory = memory_of(stage.program(min(now, self.rows)))
+            memory = stage.program(min(now, self.rows)).memory()
             others = [Held(y, nbytes_of(y), self.makers[y].name) for y in (*alive, *made)]
             held = sorted([*memory.held, *others], key=lambda x: -x.nbytes)
             peak = memory.peak + sum([x.nbytes for x in others])

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...backends.meta.layout import layout
+from ...utils.nested import mapped
 from ..passes.strides import declare_strides
-from ..program.program import Instruction, Program, Value, mapped
+from ..program.instruction import Instruction, Value
+from ..program.program import Program
 from .cutting import Cut, scaled
 
 

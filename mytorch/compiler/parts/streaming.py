@@ -237,3 +237,40 @@ def check_position(position: object) -> None:
         raise ValueError(f"the position is {position!r}")
     if not all(map(is_count, [position["batches"], *position["rows"]])):
         raise ValueError(f"the position is {position!r}")
+
+
+def stream(program: Program, source: Any, sink: object = None) -> Stream:
+    """Returns an iterable that runs a program on each batch of a source, and gives its results.
+
+    Batches are read, and results written, by threads beside the program; see `Stream`.
+
+    Args:
+        source: an array or memory map, or a tuple with one for each input, that is cut along the first
+            dim; or a DataLoader, or any iterable of batches. The last batch may have fewer rows if the
+            program treats each row by itself.
+        sink: an array or memory map for the rows of the results, or a tuple of such; a list, or a
+            function, that gets each result; or None.
+
+    >>> program = mytorch.capture(lambda x: x * 2, mytorch.ones(2))
+    >>> for y in program.stream(mytorch.arange(4.0)):
+    ...     print(y)
+    tensor([0.00000 2.00000])
+    tensor([4.00000 6.00000])
+    """
+    return Stream(program, source, sink)
+
+
+def freeze(program: Program, path: str | os.PathLike) -> None:
+    """Saves a program in the middle of a run, which `thaw` continues in another process, bit for bit.
+
+    That is `save`, which is atomic: with parameters, gradients that are set, moments, buffers, rates and
+    counts of steps, and random states. If the program's last stream hasn't come to its end, it is the
+    stream's `freeze`: results so far are written, and the position in the source is stored.
+    """
+    if program._stream is None:
+        program.save(path)
+    else:
+        program._stream.freeze(path)
+
+
+Program.stream, Program.freeze = stream, freeze

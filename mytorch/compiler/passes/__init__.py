@@ -37,7 +37,15 @@ def check_mode(mode: str | None) -> None:
 
 
 def optimized(program: Program, mode: str | None = None) -> Program:
-    """Returns the program after all passes; see `Program.optimized`."""
+    """Returns a program that computes the same in fewer passes over memory: the program after all passes.
+
+    Args:
+        mode: "max-autotune" measures several strategies for each loop before the program runs for the
+            first time, and keeps on disk which was the fastest. Others of PyTorch have no effect.
+
+    Raises:
+        RuntimeError: an unknown mode.
+    """
     check_mode(mode)
     given = program
     for step in SIMPLIFYING:
@@ -46,3 +54,6 @@ def optimized(program: Program, mode: str | None = None) -> Program:
     for step in COMBINING:
         program = step(program)
     return replace(program, is_tuned=str(mode).startswith("max-autotune"))
+
+
+Program.optimized = optimized

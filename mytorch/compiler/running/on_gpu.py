@@ -72,7 +72,7 @@ class Graphed(OnGPU):
         if all([i.is_host for i in instructions[: self.count]]):
             rest = instructions[self.count :]
             return f"{rest[0].name} comes first" if rest else "it computes nothing"
-        if self._written:
+        if self._written.inputs:
             return "it writes to an argument"
         if any([bases[y] in program.inputs for y in program.results()]):
             return "it returns a view of an argument"
@@ -141,7 +141,7 @@ class Graphed(OnGPU):
             memory[...] = x
         for slot in self._slots:
             slot.release()
-        for reference in self._head._changed:
+        for reference in self._head._written.owners:
             if (owner := reference()) is not None:
                 increment_version(owner)
         self._graph.replay()

@@ -80,8 +80,8 @@ def traced(
         datas = [getattr(x, "_data", None) for x in arguments]
         attributes = [*map(attributes_of, arguments)]
         result = function(*args, **kwargs)
-        if tracer.refused is not None:  # the function has caught it
-            raise tracer.refused
+        if tracer.graph_break is not None:  # the function has caught it
+            raise tracer.graph_break
         tracer.finish()
         tracer.check_results(leaves(result))
         yield Traced(function, tracer, arguments, result, given, before, nodes, datas, attributes)

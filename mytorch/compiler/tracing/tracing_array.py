@@ -60,8 +60,8 @@ def _tracer() -> Tracer:
 
 
 def _refuse_elements() -> Any:
-    _tracer().refused = NotImplementedError("a program can't hold the elements of an array that Python reads")
-    raise _tracer().refused
+    what = "the elements of an array that Python reads"
+    _tracer().break_graph(NotImplementedError(f"a program can't hold {what}"))
 
 
 def name_of(function: Callable) -> str:
