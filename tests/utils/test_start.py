@@ -138,4 +138,3 @@ def test_the_worker_that_compiles_ends_with_a_killed_program():
     wait_for(lambda: not is_alive(worker), 60)
     program.stdin.close()
     program.stdout.close()
-
