@@ -27,7 +27,7 @@ from .ops.rearrange import roll
 __all__ = [
     "fft", "fft2", "fftfreq", "fftn", "fftshift", "ifft", "ifft2", "ifftn", "ifftshift", "irfft", "irfft2",
     "irfftn", "rfft", "rfft2", "rfftfreq", "rfftn",
-]  # fmt: skip
+]
 
 Ints: TypeAlias = int | Sequence[int] | None
 _OTHER_WAY = {"backward": "forward", "forward": "backward", "ortho": "ortho"}

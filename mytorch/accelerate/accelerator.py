@@ -81,21 +81,11 @@ class Accelerator(Processes, Gradients, Joining, Weights, Saving, Tracking):
     """
 
     def __init__(
-        self,
-        gradient_accumulation_steps: int | None = None,
-        mixed_precision: bool | str | None = None,
-        log_wandb: bool | None = None,
-        cpu: bool | None = None,
-        *,
-        log_with: LogWith = None,
-        project_dir: str | os.PathLike | None = None,
-        device: DeviceLike = None,
-        fused: bool = False,
-        device_placement: bool = True,
-        split_batches: bool = False,
-        even_batches: bool = True,
-        step_scheduler_with_optimizer: bool = True,
-        ddp_kwargs: Mapping[str, Any] | None = None,
+        self, gradient_accumulation_steps: int | None = None, mixed_precision: bool | str | None = None,
+        log_wandb: bool | None = None, cpu: bool | None = None, *, log_with: LogWith = None,
+        project_dir: str | os.PathLike | None = None, device: DeviceLike = None, fused: bool = False,
+        device_placement: bool = True, split_batches: bool = False, even_batches: bool = True,
+        step_scheduler_with_optimizer: bool = True, ddp_kwargs: Mapping[str, Any] | None = None,
         scaler_kwargs: Mapping[str, Any] | None = None,
     ):
         setting = world.setting

@@ -99,4 +99,4 @@ def _scheduler(content: object) -> None:
 _CHECKS: dict[str, Callable[[object], None]] = {
     "accelerator": _accelerator, "sampler": _sampler, "random_states": _random_states,
     "mp_config": _mixed_precision, "model": _model, "optimizer": _optimizer, "scheduler": _scheduler,
-}  # fmt: skip
+}

@@ -54,4 +54,4 @@ def _kernel() -> Callable:
     return cupy().ElementwiseKernel(
         "T x, int64 number", "raw bool found", "if (!isfinite(x)) found[number] = true;",
         "mytorch_note_nonfinite", no_return=True,
-    )  # fmt: skip
+    )

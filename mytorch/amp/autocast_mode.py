@@ -25,7 +25,7 @@ FLOAT32 = "ctc_loss grid_sample huber_loss l1_loss mse_loss nll_loss smooth_l1_l
 CASTS = (
     (HALF, in_half), (FLOAT32, in_float32), ("cross_entropy", loss_in_float32), ("bilinear", in_widest),
     ("add_layer_norm", sum_in_widest),
-)  # fmt: skip
+)
 for _names, _casts in CASTS:
     for _name in _names.split():
         REGISTRY[_name].autocast = _casts

@@ -16,7 +16,7 @@ from ..nn.parameter import replace_data
 HALVES = {"fp16": "float16", "bf16": "bfloat16"}  # a model's dtype by precision
 _PRECISIONS = {
     False: "no", None: "no", "no": "no", "fp32": "no", True: "fp16", "fp16": "fp16", "bf16": "bf16",
-}  # fmt: skip
+}
 
 
 def read_precision(value: bool | str | None) -> str:

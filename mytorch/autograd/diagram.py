@@ -120,7 +120,7 @@ class Diagram:
         return "\n".join([
             f'<svg xmlns="http://www.w3.org/2000/svg" {size} {view}>', f"<style>{_STYLE}</style>", _TIP,
             f'<rect {size} rx="10" fill="{BACKGROUND}"/>', *_drawn(self.boxes, self.colours), "</svg>\n",
-        ])  # fmt: skip
+        ])
 
     def save_png(self, path: str | os.PathLike) -> None:
         """Draws with matplotlib.
@@ -265,9 +265,9 @@ def _paint(axes: Axes, box: Box, colours: tuple[str, str] | None, depth: int) ->
     axes.add_patch(FancyBboxPatch(
         (box.x + 6, box.y + 6), box.width - 12, box.height - 12, "round,pad=6", fc=fill, ec=edge, lw=0.8,
         zorder=depth,
-    ))  # fmt: skip
+    ))
     for k, line in enumerate(box.lines):
         axes.text(
             box.x + PAD, box.y + PAD + LINE * k + 9, line, size=12 * 0.72, family="DejaVu Sans Mono",
             color=BLACK, weight="normal" if k else "bold", parse_math=False, zorder=depth + 0.6,
-        )  # fmt: skip
+        )

@@ -72,11 +72,8 @@ def steps_of(loss: Tensor, gradient: Tensor | RawArray | None = None) -> list[St
 
 
 def step_through(
-    loss: Tensor,
-    path: str | os.PathLike | None = None,
-    model: Any = None,
-    names: Mapping[str, Tensor] | None = None,
-    gradient: Tensor | RawArray | None = None,
+    loss: Tensor, path: str | os.PathLike | None = None, model: Any = None,
+    names: Mapping[str, Tensor] | None = None, gradient: Tensor | RawArray | None = None,
 ) -> Picture:
     """Returns a page on which each click, or arrow key, runs one step of the backward pass.
 
@@ -231,7 +228,7 @@ class _Story:
             "passed": {self.boxes[p].number: " and ".join(map(_short, v)) for p, v in passed.items()},
             "open": [self.titles[node] for node in self.open],
             "leaves": {self.titles[n]: _short(self.grads.get(n, "")) for n in self.boxes if not n.parents},
-        }  # fmt: skip
+        }
 
     def _node(self, node: Node, step: Step | None) -> list[str]:
         """Returns the state of a node, its gate and its gradient."""

@@ -29,7 +29,7 @@ def backward_order(root: Node) -> list[Node]:
     order = _Order()
     engine.backward([(root, None)], True, order, None, lambda node, *_: [
         (parent, None, False) for parent in node.parents if parent is not None
-    ])  # fmt: skip
+    ])
     return order.nodes
 
 

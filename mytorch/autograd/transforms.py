@@ -113,11 +113,7 @@ def jvp(
 
 
 def jacrev(
-    func: Callable,
-    argnums: Argnums = 0,
-    *,
-    has_aux: bool = False,
-    chunk_size: int | None = None,
+    func: Callable, argnums: Argnums = 0, *, has_aux: bool = False, chunk_size: int | None = None,
     strict: bool = False,
 ) -> Callable:
     """Returns the function that computes the Jacobian of `func`, J[i, j] = d func_i / d x_j, of shape

@@ -15,7 +15,7 @@ Dims = Any  # an int, None, or tuples, lists and dicts of them
 def vmap(
     func: Callable, in_dims: Dims = 0, out_dims: Dims = 0, randomness: str = "error", *,
     chunk_size: int | None = None,
-) -> Callable:  # fmt: skip
+) -> Callable:
     """Returns the function of batches: `func` for each sample, in a loop, and the results stacked.
 
     It gives what PyTorch's gives, not its speed: write the batch into the function where that counts.

@@ -131,7 +131,7 @@ class ChatTemplate:
         self, messages: Sequence[Message], add_generation_prompt: bool = True,
         tools: Sequence[Json] | None = None, documents: Sequence[Json] | None = None,
         allowed_special: Collection[str] | str = (), **options: object,
-    ) -> str:  # fmt: skip
+    ) -> str:
         """Returns the text of a conversation.
 
         The `encode` of mytorch's tokenizers knows what in it is the template's: special tokens that the
@@ -167,7 +167,7 @@ class ChatTemplate:
             data = _plain({
                 "messages": given, "add_generation_prompt": add_generation_prompt, "tools": tools,
                 "documents": documents, **options,
-            })  # fmt: skip
+            })
         except RecursionError:
             raise ValueError("the messages are nested too deeply") from None
         now = datetime.datetime.now()

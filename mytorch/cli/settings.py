@@ -98,7 +98,7 @@ FIELDS = [
     Field("max_restarts", int, 0, "MYTORCH_MAX_RESTARTS", "restarts after a failure",
           _NOT_NEGATIVE),
     Field("log_wandb", bool, False, "MYTORCH_LOG_WANDB", "log to Weights & Biases", is_accelerators=True),
-]  # fmt: skip
+]
 BY_NAME = {field.name: field for field in FIELDS}
 _COUNTS = ("num_processes", "num_gpus")  # two ways to set the number of ranks
 
@@ -112,10 +112,8 @@ class Value:
 
 
 def resolve(
-    script: Mapping[str, SettingValue] | None = None,
-    command: Mapping[str, object] | None = None,
-    environment: Mapping[str, str] | None = None,
-    file: str | os.PathLike | None = None,
+    script: Mapping[str, SettingValue] | None = None, command: Mapping[str, object] | None = None,
+    environment: Mapping[str, str] | None = None, file: str | os.PathLike | None = None,
 ) -> dict[str, Value]:
     """Returns every setting with its source, by name.
 

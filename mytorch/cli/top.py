@@ -214,7 +214,7 @@ def _facts(activity: Activity) -> dict[str, str]:
     return {
         "job": now.job.removeprefix("mytorchrun-")[-16:], "rank": f"{now.rank}/{now.world_size}",
         "idle": f"{activity.idle:.0%}", "step": _speed(now), "memory": _memory(now),
-    }  # fmt: skip
+    }
 
 
 def _bar(shares: dict[str, float], width: int) -> Text:

@@ -206,7 +206,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 _COMPUTING = {
     "average", "clip", "cumprod", "cumsum", "dot", "einsum", "inner", "mean", "nanmean", "nansum",
     "norm", "outer", "prod", "std", "sum", "tensordot", "trace", "var", "vdot",
-}  # fmt: skip
+}
 
 
 def _method(name):
@@ -223,7 +223,7 @@ NUMPY_METHODS = [
     "all", "any", "argmax", "argmin", "argsort", "astype", "clip", "copy", "cumprod", "cumsum", "diagonal",
     "dot", "fill", "flatten", "max", "mean", "min", "nonzero", "prod", "ravel", "repeat", "reshape", "round",
     "searchsorted", "sort", "squeeze", "std", "sum", "swapaxes", "take", "trace", "transpose", "var", "view",
-]  # fmt: skip
+]
 for _name in NUMPY_METHODS:
     setattr(Array, _name, _method(_name))
 

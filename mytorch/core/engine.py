@@ -27,10 +27,8 @@ from .unbroadcast import match
 
 
 def backward(
-    roots: Sequence[tuple[Node, RawArray]],
-    retain_graph: bool = False,
-    accumulator: GradAccumulator | None = None,
-    inputs: set[Node] | None = None,
+    roots: Sequence[tuple[Node, RawArray]], retain_graph: bool = False,
+    accumulator: GradAccumulator | None = None, inputs: set[Node] | None = None,
     input_grads: Callable | None = None,
 ) -> None:
     """Propagates each root's gradient to the leaves.
@@ -129,7 +127,7 @@ def raw_input_grads(
             if not (
                 type(part) is np.ndarray and parent.device is CPU
                 and part.shape == parent.shape and part.dtype == parent.dtype
-            ):  # fmt: skip
+            ):
                 part = match(part, parent, node, count - len(grads) - 1)
             owned = is_owned(part)
             result.append((parent, part, owned))

@@ -67,7 +67,7 @@ class Node:
     __slots__ = (
         "name", "parents", "vjp", "shape", "dtype", "device", "saved", "tensor", "retain", "hooks",
         "recompute", "trace", "instruction", "__weakref__",
-    )  # fmt: skip
+    )
 
     def __init__(self, name, parents, vjp, shape, dtype, device=CPU, saved=(), recompute=None):
         self.name: str = name

@@ -30,7 +30,7 @@ FLOAT32 = np.dtype(np.float32)
 def call_upcast(
     forward: Callable, args: Sequence[object], kwargs: dict,
     is_half: Callable[[np.dtype], bool] = dtypes.is_half,
-) -> tuple[Any, Any]:  # fmt: skip
+) -> tuple[Any, Any]:
     """Returns `forward(*args, **kwargs)`, a result and its vjp; in float32 if the floats in `args` are half.
 
     The results of float32 are then downcast, unless `dtype=` says otherwise. Where half precision meets

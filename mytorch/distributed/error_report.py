@@ -29,7 +29,7 @@ KINDS = ("exception", "signal", "mismatch", "early exit", "connection", "timeout
 _TYPES = {
     "time": (int, float), "kind": str, "code": int, "type": str, "message": str, "traceback": list,
     "operation": str,
-}  # fmt: skip
+}
 _TRACEBACK_LINES = 40
 _STACK_LINES = 12
 _LONGEST_TEXT = 20_000  # characters of a message or a line: launchers exchange reports of limited size
@@ -201,7 +201,7 @@ def machine_report(folder: Path, origin: str, kind: str, message: str, code: int
     return {
         "origin": origin, "time": time.time(), "kind": kind, "code": code, "type": "", "message": message,
         "traceback": [], "operation": last,
-    }  # fmt: skip
+    }
 
 
 def _report_of(error: BaseException) -> ErrorReport:

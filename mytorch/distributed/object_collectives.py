@@ -19,7 +19,7 @@ from .process_group import ProcessGroup
 __all__ = [
     "all_gather_object", "broadcast_object_list", "gather_object", "recv_object_list", "scatter_object_list",
     "send_object_list",
-]  # fmt: skip
+]
 
 
 def all_gather_object(object_list: list, obj: object, group: ProcessGroup | None = None) -> None:
@@ -34,11 +34,8 @@ def all_gather_object(object_list: list, obj: object, group: ProcessGroup | None
 
 
 def gather_object(
-    obj: object,
-    object_gather_list: list | None = None,
-    dst: int | None = None,
-    group: ProcessGroup | None = None,
-    group_dst: int | None = None,
+    obj: object, object_gather_list: list | None = None, dst: int | None = None,
+    group: ProcessGroup | None = None, group_dst: int | None = None,
 ) -> None:
     """Copies the object of rank r to `object_gather_list[r]` on rank `dst` (0 by default)."""
     if (pg := group_of("gather_object", group)) is None:
@@ -57,10 +54,7 @@ def gather_object(
 
 
 def broadcast_object_list(
-    object_list: list,
-    src: int | None = None,
-    group: ProcessGroup | None = None,
-    device: object = None,
+    object_list: list, src: int | None = None, group: ProcessGroup | None = None, device: object = None,
     group_src: int | None = None,
 ) -> None:
     """Copies the objects in the list of rank `src` (0 by default) to `object_list` on every rank."""
@@ -85,11 +79,8 @@ def broadcast_object_list(
 
 
 def scatter_object_list(
-    scatter_object_output_list: list,
-    scatter_object_input_list: list | None = None,
-    src: int | None = None,
-    group: ProcessGroup | None = None,
-    group_src: int | None = None,
+    scatter_object_output_list: list, scatter_object_input_list: list | None = None, src: int | None = None,
+    group: ProcessGroup | None = None, group_src: int | None = None,
 ) -> None:
     """Copies the r-th object in the list of rank `src` to `scatter_object_output_list[0]` of rank r."""
     if (pg := group_of("scatter_object_list", group)) is None:
@@ -113,12 +104,8 @@ def scatter_object_list(
 
 
 def send_object_list(
-    object_list: list,
-    dst: int | None = None,
-    group: ProcessGroup | None = None,
-    device: object = None,
-    group_dst: int | None = None,
-    use_batch: bool = False,
+    object_list: list, dst: int | None = None, group: ProcessGroup | None = None, device: object = None,
+    group_dst: int | None = None, use_batch: bool = False,
 ) -> None:
     """Sends the objects to rank `dst`, which calls `recv_object_list`."""
     if (pg := group_of("send_object_list", group)) is None:
@@ -132,12 +119,8 @@ def send_object_list(
 
 
 def recv_object_list(
-    object_list: list,
-    src: int | None = None,
-    group: ProcessGroup | None = None,
-    device: object = None,
-    group_src: int | None = None,
-    use_batch: bool = False,
+    object_list: list, src: int | None = None, group: ProcessGroup | None = None, device: object = None,
+    group_src: int | None = None, use_batch: bool = False,
 ) -> int:
     """Receives as many objects as the list has from `src`; returns that rank, -1 outside the group."""
     if (pg := group_of("recv_object_list", group)) is None:

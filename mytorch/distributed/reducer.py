@@ -53,7 +53,7 @@ class Reducer:
     def __init__(
         self, params: Sequence[Tensor], names: Sequence[str], group: ProcessGroup | None, first_bytes: float,
         cap_bytes: float, finds_unused: bool, skips_unused: bool = False,
-    ):  # fmt: skip
+    ):
         self.params, self.names, self.group = list(params), list(names), group
         self._sizes = (first_bytes, cap_bytes)
         self._finds_unused, self._skips_unused = finds_unused, skips_unused

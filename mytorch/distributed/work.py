@@ -58,7 +58,7 @@ class Work:
         store: Callable[[], None] | None = None, peers: PeerWatch | None = None,
         timeout: float | None = None, store_early: bool = True, spin: float = 0.0,
         instruction: Any = None,
-    ):  # fmt: skip
+    ):
         self._group, self._record, self._check, self._request = group, record, check, request
         self._store, self._peers, self._spin = store, peers, spin
         self._instruction = instruction

@@ -54,13 +54,8 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
     """
 
     def __init__(
-        self,
-        params: Params,
-        optimizer_class: type[Optimizer],
-        process_group: ProcessGroup | None = None,
-        parameters_as_bucket_view: bool = True,
-        overlap_with_ddp: bool = False,
-        **defaults: Any,
+        self, params: Params, optimizer_class: type[Optimizer], process_group: ProcessGroup | None = None,
+        parameters_as_bucket_view: bool = True, overlap_with_ddp: bool = False, **defaults: Any,
     ):
         if overlap_with_ddp:
             raise NotImplementedError(

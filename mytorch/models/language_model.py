@@ -48,7 +48,7 @@ class LanguageModel(PretrainedModel):
     def forward(
         self, idx: Tensor, targets: Tensor | None = None, cache: KVCache | None = None,
         return_logits: bool = True,
-    ):  # fmt: skip
+    ):
         """Returns the logits, and the loss if targets are given.
 
         Args:
@@ -148,7 +148,7 @@ class LanguageModel(PretrainedModel):
         generator: mytorch.Generator | None = None, use_cache: bool = True, *, top_p: float | None = None,
         min_p: float | None = None, repetition_penalty: float = 1.0, stop_tokens: Sequence[int] = (),
         stop_strings: Sequence[str] = (), tokenizer: Tokenizer | None = None, seed: int | None = None,
-    ) -> Iterator[Tensor]:  # fmt: skip
+    ) -> Iterator[Tensor]:
         """Yields new tokens (B, 1), one at a time, until all rows have ended.
 
         Args:
@@ -178,7 +178,7 @@ class LanguageModel(PretrainedModel):
     def generate(
         self, prompts: Prompts, max_new_tokens: int, *args: object, num_beams: int = 1,
         length_penalty: float = 1.0, **options: object,
-    ) -> Tensor | list[list[int]]:  # fmt: skip
+    ) -> Tensor | list[list[int]]:
         """Returns the prompts and their new tokens.
 
         Args:

@@ -22,7 +22,7 @@ ERRORS = {error.__name__: error for error in (IndexError, RuntimeError, ValueErr
 def check_range(
     x: Tensor | RawArray, low: int, high: int, text: str, error: type[Exception] = RuntimeError,
     ignored: int | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Raises an error unless low <= x < high for all elements of a tensor, or array, of integers.
 
     Args:
@@ -48,7 +48,7 @@ def check_index(x: Tensor | RawArray, dim: int, size: int, name: str) -> None:
 def require_all(
     valid: RawArray, text: str, error: type[Exception] = RuntimeError,
     found: Callable[[], object] | None = None, waits: bool = True,
-) -> None:  # fmt: skip
+) -> None:
     """Raises an error unless all elements of an array of bools are true.
 
     Args:
@@ -64,7 +64,7 @@ def require_all(
 
 def require_range(
     x: np.ndarray, low: int, high: int, text: str, error: type[Exception], ignored: int | None = None
-) -> None:  # fmt: skip
+) -> None:
     """`check_range` of an array on the CPU, which is checked now."""
     if is_within(x, low, high):
         return

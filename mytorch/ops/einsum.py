@@ -60,7 +60,7 @@ def einsum(*args: str | Tensor | Sequence) -> Tensor:
 def tensordot(
     a: Tensor, b: Tensor, dims: int | Sequence[Sequence[int]] | Tensor = 2, *,
     axes: int | Sequence[Sequence[int]] | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """The sum of products over dims of `a` and as many of `b`: the result has the others of `a`, then of `b`.
 
     Args:

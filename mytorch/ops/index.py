@@ -254,7 +254,7 @@ def _is_like_a_tuple(index: list) -> bool:
     warnings.warn(
         "x[[a, b]] with lists or tensors a, b is taken as x[a, b], as in PyTorch; write x[a, b], or one "
         "array", stacklevel=4,
-    )  # fmt: skip
+    )
     return True
 
 

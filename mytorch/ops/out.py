@@ -48,7 +48,7 @@ EXACT = """
 FACTORIES = {
     "arange", "empty", "eye", "full", "linspace", "logspace", "normal", "ones", "rand", "randint", "randn",
     "randperm", "zeros",
-}  # fmt: skip
+}
 
 
 def accepts_out(function: Callable) -> Callable:

@@ -92,7 +92,7 @@ def _pinv_vjp(x, p, g):
 def pinv(
     A: Tensor, rcond: Tolerance = None, hermitian: bool = False, *, atol: Tolerance = None,
     rtol: Tolerance = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """The Moore-Penrose inverses of matrices, (..., m, n) to (..., n, m).
 
     Args:
@@ -117,7 +117,7 @@ def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
 def matrix_rank(
     A: Tensor, tol: Tolerance = None, hermitian: bool = False, *, atol: Tolerance = None,
     rtol: Tolerance = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """How many singular values of the matrices (..., m, n) are above max(atol, rtol * largest), int64.
 
     Args:

@@ -18,7 +18,7 @@ from .memory_formats import check_format
 __all__ = [
     "reshape", "view", "reshape_as", "view_as", "flatten", "ravel", "unflatten", "squeeze", "unsqueeze",
     "transpose", "swapaxes", "swapdims", "t", "permute", "movedim", "moveaxis", "contiguous",
-]  # fmt: skip
+]
 
 
 # Another shape.

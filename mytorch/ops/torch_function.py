@@ -26,7 +26,7 @@ ASKING = {
     ("ops.dims", "call"), ("ops.index", "getitem"), ("ops.index", "setitem"),
     ("ops.torch_function", "call"), ("autograd.gradients", "tensor_backward"),
     ("nn.functional.composite", "__call__"),
-}  # fmt: skip
+}
 _OF_MODES = {"tensor", "is_tensor"}  # their result is of no other class
 
 

@@ -44,7 +44,7 @@ class FlatState:
     def __init__(
         self, buffer: FlatBuffer, state: States, names: Sequence[str], scalars: dict[str, float],
         by_parameter: bool = False, kernel: str | None = None,
-    ):  # fmt: skip
+    ):
         self.buffer, self.device, self.by_parameter = buffer, buffer.device, by_parameter
         self.math_dtype = np.dtype(np.float32) if buffer.dtype.itemsize < 4 else buffer.dtype
         self._parts = 2 if buffer.dtype.kind == "c" else 1  # real numbers in an element
@@ -242,7 +242,7 @@ class GroupState:
     def __init__(
         self, params: Sequence[Tensor], state: States, names: Sequence[str], scalars: dict[str, float],
         by_parameter: bool, kernel: str | None,
-    ):  # fmt: skip
+    ):
         self._group, self._kernel = FlatGroup(params), kernel
         self.flats = [
             FlatState(buffer, state, names, scalars, by_parameter, kernel) for buffer in self._group.buffers

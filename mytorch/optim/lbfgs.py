@@ -57,7 +57,7 @@ class LBFGS(Optimizer):
         self, params: Params, lr: float = 1, max_iter: int = 20, max_eval: int | None = None,
         tolerance_grad: float = 1e-7, tolerance_change: float = 1e-9, history_size: int = 100,
         line_search_fn: str | None = None,
-    ):  # fmt: skip
+    ):
         if isinstance(lr, Tensor) and lr.numel() != 1:
             raise ValueError(f"Tensor lr must be 1-element, got shape {list(lr.shape)}")
         if not lr >= 0:
@@ -66,7 +66,7 @@ class LBFGS(Optimizer):
             "lr": lr, "max_iter": max_iter, "max_eval": max_iter * 5 // 4 if max_eval is None else max_eval,
             "tolerance_grad": tolerance_grad, "tolerance_change": tolerance_change,
             "history_size": history_size, "line_search_fn": line_search_fn,
-        })  # fmt: skip
+        })
         if len(self.param_groups) != 1:
             raise ValueError(
                 "LBFGS doesn't support per-parameter options (parameter groups), "

@@ -127,7 +127,7 @@ class Recorder:
     def begin(
         self, name: str, phase: str | None = None, signature: Signature = None, arguments: object = (),
         keywords: dict[str, object] | None = None, module: str | None = None, nested: bool = True,
-    ) -> Instruction:  # fmt: skip
+    ) -> Instruction:
         """Begins an instruction, within the one that runs.
 
         Args:
@@ -149,7 +149,7 @@ class Recorder:
         instruction = Instruction(
             next(self._numbers), name, phase, thread.path if module is None else module, signature,
             tuple(given), keywords, parent, self.rank, threading.get_ident(),
-        )  # fmt: skip
+        )
         if self.wants_site:
             instruction.site = call_site()
         if nested:

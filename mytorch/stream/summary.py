@@ -91,7 +91,7 @@ class Summary:
             f"{bytes_text(self.parameter_bytes)}; buffers {bytes_text(self.buffer_bytes)}",
             f"forward and backward: {with_unit(model.forward_flops + model.backward_flops)} FLOP, "
             f"at the peak {bytes_text(self.peak_bytes)}",
-        ])  # fmt: skip
+        ])
 
     __repr__ = __str__
 

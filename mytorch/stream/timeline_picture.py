@@ -30,7 +30,7 @@ def draw_timeline(line: Timeline, path: str | os.PathLike, title: str = "", dpi:
     figure = Figure(figsize=(13, 1.5 + 0.62 * len(bottoms) + 0.2 * len(line.ranks)), dpi=dpi)
     FigureCanvasAgg(figure)
     figure.subplots_adjust(left=0.125, right=0.935, top=1 - 0.5 / figure.get_figheight(),
-                           bottom=0.95 / figure.get_figheight())  # fmt: skip
+                           bottom=0.95 / figure.get_figheight())
     axes = figure.add_subplot()
     middles: dict[int, float] = {}
     for (rank, lane), bottom in bottoms.items():
@@ -69,15 +69,15 @@ def _draw_lane(
         axes.broken_barh(
             [(1e3 * start, 1e3 * (end - start)) for _, start, end in phases], (bottom, _LANE),
             facecolors=[PHASE_COLOURS.get(phase, "#f6f6f6") for phase, _, _ in phases], zorder=1, linewidth=0,
-        )  # fmt: skip
+        )
         for phase, start, end in phases:
             if end - start > 0.06 * line.seconds:
                 axes.text(1e3 * (start + end) / 2, bottom + _LANE + 0.03, phase, ha="center", va="bottom",
-                          fontsize=7.5, color="#777777")  # fmt: skip
+                          fontsize=7.5, color="#777777")
     _draw_bars(axes, line, line.bars.get((rank, lane), []), bottom, middles)
     idle = f"{line.idle(rank, lane):.0%} idle"
     axes.text(1.006, bottom + _LANE / 2, idle, transform=axes.get_yaxis_transform(), va="center",
-              fontsize=8.5, color=_TEXT)  # fmt: skip
+              fontsize=8.5, color=_TEXT)
 
 
 def _draw_bars(axes: Axes, line: Timeline, bars: list[Bar], bottom: float, middles: dict[int, float]) -> None:
@@ -99,7 +99,7 @@ def _draw_bars(axes: Axes, line: Timeline, bars: list[Bar], bottom: float, middl
         axes.add_collection(
             PolyCollection(corners, facecolors=colours, edgecolors="white", linewidths=edges, zorder=3,
                            hatch="///" if is_hatched else None), autolim=False,
-        )  # fmt: skip
+        )
 
 
 def _decorate(axes: Axes, line: Timeline, bottoms: dict, title: str) -> None:
@@ -108,10 +108,10 @@ def _decorate(axes: Axes, line: Timeline, bottoms: dict, title: str) -> None:
     lanes = len({lane for _, lane in bottoms})
     for n, ((rank, lane), bottom) in enumerate(bottoms.items()):
         axes.text(-0.008, bottom + _LANE / 2, lane, transform=axes.get_yaxis_transform(), ha="right",
-                  va="center", fontsize=8.5, color=_TEXT)  # fmt: skip
+                  va="center", fontsize=8.5, color=_TEXT)
         if n % lanes == 0:
             axes.text(-0.132, bottom + _LANE + 0.03, f"rank {rank}", transform=axes.get_yaxis_transform(),
-                      fontsize=10.5, fontweight="bold", va="bottom", color=_TEXT)  # fmt: skip
+                      fontsize=10.5, fontweight="bold", va="bottom", color=_TEXT)
     axes.set(ylim=(min(bottoms.values()) - 0.1, 0.12), yticks=[])
     axes.set_xlim(1e3 * line.begin, 1e3 * (line.begin + line.seconds))
     axes.ticklabel_format(axis="x", style="plain", useOffset=False)  # times that --start takes
@@ -126,8 +126,8 @@ def _decorate(axes: Axes, line: Timeline, bottoms: dict, title: str) -> None:
     shown = [
         Patch(color=COLOURS[kind], label=f"{kind} {t / whole:.0%}")
         for kind, t in times.items() if t > 0.005 * whole
-    ]  # fmt: skip
+    ]
     axes.figure.legend(
         handles=shown, loc="lower center", ncol=min(len(shown), 8), frameon=False, fontsize=8.5,
         handlelength=1.0, handleheight=1.0, columnspacing=1.4, bbox_to_anchor=(0.53, 0.0),
-    )  # fmt: skip
+    )

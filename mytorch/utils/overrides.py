@@ -188,4 +188,4 @@ __all__ = [
     "get_overridable_functions", "handle_torch_function", "has_torch_function", "has_torch_function_unary",
     "has_torch_function_variadic", "is_tensor_like", "is_tensor_method_or_property", "resolve_name",
     "wrap_torch_function",
-]  # fmt: skip
+]

@@ -15,7 +15,7 @@ MAX_BYTES = 100_000_000  # of a JSON text, as in a safetensors header
 MAX_DEPTH = 200  # of nested JSON: what walks it may recurse
 _KINDS = {
     stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
-}  # fmt: skip
+}
 
 
 def check_regular(path: str | os.PathLike, verb: str = "load") -> None:

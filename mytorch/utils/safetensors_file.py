@@ -26,7 +26,7 @@ DTYPES = {
     "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "C64": "complex64",
     "BOOL": "bool", "I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8", "U64": "uint64",
     "U32": "uint32", "U16": "uint16", "U8": "uint8",
-}  # fmt: skip
+}
 _CODES = {name: code for code, name in DTYPES.items()}
 _SIZES = {code: int(re.sub(r"\D", "", code) or 8) // 8 for code in DTYPES}  # bytes: those of F64 are 8
 

@@ -51,5 +51,5 @@ def _taking_tensors(name: str) -> Callable:
 for _name in (
     "audio", "embedding", "histogram", "hparams", "image", "images", "mesh", "pr_curve", "scalar", "scalars",
     "video",
-):  # fmt: skip
+):
     setattr(SummaryWriter, f"add_{_name}", _taking_tensors(f"add_{_name}"))

@@ -86,7 +86,7 @@ def _first_dim(least: int) -> Callable[..., Labels]:
 
 
 def _embedding(x: Shaped, weight: Shaped, padding: object = None, limit: object = None, kind: object = 2.0,
-               scales: bool = False, *args: object) -> Labels:  # fmt: skip
+               scales: bool = False, *args: object) -> Labels:
     if limit is not None or scales:
         raise NotImplementedError("it writes to its table, or divides by counts in the whole batch")
     return by_text("...,vd->...d")(x, weight)

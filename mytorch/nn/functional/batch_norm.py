@@ -27,14 +27,8 @@ CHANNELS = Sums(_channel_sums, lambda a, b: dots("ncl->c", a, b)[:, None])  # of
 
 @composite(order=contiguous)
 def batch_norm(
-    input: Tensor,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    training: bool = False,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
+    input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None = None,
+    bias: Tensor | None = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5,
 ) -> Tensor:
     """Normalizes each channel over the batch, then scales and shifts it.
 

@@ -23,7 +23,7 @@ from ..parameter import Parameter, replace_data
 __all__ = [
     "ParametrizationList", "cached", "is_parametrized", "register_parametrization",
     "remove_parametrizations", "type_before_parametrizations",
-]  # fmt: skip
+]
 
 _cache: dict[tuple[int, str], Tensor] | None = None  # within `cached`
 _depth = 0

@@ -59,7 +59,7 @@ class Fetcher:
     def __init__(
         self, recipe: Recipe, seeder: Seeder, progress: MutableSequence[int] | None = None,
         collating: Callable[[], AbstractContextManager] = nullcontext,
-    ):  # fmt: skip
+    ):
         self.recipe, self.seeder, self.collating = recipe, seeder, collating
         self.progress = [0] if progress is None else progress
 

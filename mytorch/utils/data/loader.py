@@ -79,24 +79,12 @@ class DataLoader(Generic[T]):
     _initialized = False
 
     def __init__(
-        self,
-        dataset: Dataset[T],
-        batch_size: int | None = 1,
-        shuffle: bool | None = None,
-        sampler: Iterable | None = None,
-        batch_sampler: Iterable[list] | None = None,
-        num_workers: int = 0,
-        collate_fn: Callable[[list], Any] | None = None,
-        pin_memory: bool = False,
-        drop_last: bool = False,
-        timeout: float = 0,
-        worker_init_fn: Callable[[int], None] | None = None,
-        multiprocessing_context: str | BaseContext | None = None,
-        generator: Generator | None = None,
-        *,
-        prefetch_factor: int | None = None,
-        persistent_workers: bool = False,
-        pin_memory_device: str = "",
+        self, dataset: Dataset[T], batch_size: int | None = 1, shuffle: bool | None = None,
+        sampler: Iterable | None = None, batch_sampler: Iterable[list] | None = None, num_workers: int = 0,
+        collate_fn: Callable[[list], Any] | None = None, pin_memory: bool = False, drop_last: bool = False,
+        timeout: float = 0, worker_init_fn: Callable[[int], None] | None = None,
+        multiprocessing_context: str | BaseContext | None = None, generator: Generator | None = None, *,
+        prefetch_factor: int | None = None, persistent_workers: bool = False, pin_memory_device: str = "",
         in_order: bool = True,
     ):
         self._iterable = isinstance(dataset, IterableDataset)
@@ -264,7 +252,7 @@ class DataLoader(Generic[T]):
         return WithWorkers(
             order, pool, position, requests, self._set_epoch,
             self.prefetch_factor or _PREFETCH_FACTOR, self.in_order, self.persistent_workers,
-        )  # fmt: skip
+        )
 
     def _requests(self, position: Position) -> Requests:
         """Returns the numbers and indices of the remaining batches."""

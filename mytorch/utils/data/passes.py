@@ -76,7 +76,7 @@ def to_dict(position: Position, sizes: dict[str, object]) -> dict:
         "version": _VERSION, **sizes, "seed": position.seed, "epoch": position.epoch,
         "sampler": position.sampler, "batches": position.batches, "ahead": list(position.ahead),
         "streams": streams and list(streams), "turn": position.turn,
-    }  # fmt: skip
+    }
 
 
 def from_dict(state: dict, sizes: dict[str, object], num_streams: int) -> Position:
@@ -108,7 +108,7 @@ def from_dict(state: dict, sizes: dict[str, object], num_streams: int) -> Positi
     return Position(
         state["seed"], state["epoch"], state["sampler"], streams, state["batches"], list(state["ahead"]),
         state["turn"],
-    )  # fmt: skip
+    )
 
 
 class Pass(Iterator[Any]):

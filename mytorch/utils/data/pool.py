@@ -261,7 +261,7 @@ class WithWorkers(Pass):
     def __init__(
         self, order: object, pool: Pool, position: Position, requests: Requests, set_epoch: int | None,
         prefetch_factor: int, in_order: bool, is_persistent: bool,
-    ):  # fmt: skip
+    ):
         super().__init__(order, position)
         self._pool, self._requests = pool, requests
         self._in_order, self._is_persistent = in_order, is_persistent
