@@ -48,7 +48,7 @@ class ProcessGroup:
         self, name: str, ranks: tuple[int, ...], rank: int, backend: str, cpu_backend: Backend,
         make_gpu_backend: Callable[[], Backend], checker: ConsistencyChecker | None, timeout: float,
         recorder: flight_recorder.FlightRecorder,
-    ):  # fmt: skip
+    ):
         self.name, self.ranks, self._rank, self.backend = name, ranks, rank, backend
         self.checker, self.timeout, self.recorder = checker, timeout, recorder
         self.cpu_backend, self._make_gpu_backend = cpu_backend, make_gpu_backend
@@ -100,15 +100,9 @@ class ProcessGroup:
             self.run("all_reduce", flag, start, f", {ReduceOp.MAX.value}").wait()
 
     def run(
-        self,
-        op: str,
-        raw: RawArray,
-        start: Callable[[Backend], Request],
-        detail: str = "",
-        store: Callable[[], None] | None = None,
-        same_shape: bool = True,
-        peers: tuple[int, ...] | None = None,
-        timeout: float | None = None,
+        self, op: str, raw: RawArray, start: Callable[[Backend], Request], detail: str = "",
+        store: Callable[[], None] | None = None, same_shape: bool = True,
+        peers: tuple[int, ...] | None = None, timeout: float | None = None,
     ) -> Work:
         """Starts an operation with its checks.
 

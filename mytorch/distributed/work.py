@@ -58,7 +58,7 @@ class Work:
         store: Callable[[], None] | None = None, peers: PeerWatch | None = None,
         timeout: float | None = None, store_early: bool = True, spin: float = 0.0,
         instruction: Any = None,
-    ):  # fmt: skip
+    ):
         self._group, self._record, self._check, self._request = group, record, check, request
         self._store, self._peers, self._spin = store, peers, spin
         self._instruction = instruction
@@ -191,9 +191,9 @@ class Future:
         result: returns the value, after the end of the operation.
     """
 
-    def __init__(self, work: Awaitable, result: Callable[[], Any]):
+    def __init__(self, work: Awaitable, result: Callable[[], object]):
         self._work, self._result = work, result
-        self._values: list[Any] = []  # one, once it is known
+        self._values: list = []  # one, once it is known
 
     def wait(self) -> Any:
         """Waits for the operation and returns its value.
@@ -212,6 +212,6 @@ class Future:
         """Returns whether the operation is complete."""
         return self._work.is_completed()
 
-    def then(self, callback: Callable[[Future], Any]) -> Future:
+    def then(self, callback: Callable[[Future], object]) -> Future:
         """Returns a Future of `callback(self)`."""
         return Future(self._work, lambda: callback(self))

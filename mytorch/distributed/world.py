@@ -37,7 +37,7 @@ def init_process_group(
     backend: str | None = None, init_method: str | None = None, timeout: Timeout = None,
     world_size: int = -1, rank: int = -1, store: object = None, group_name: str = "",
     pg_options: object = None, device_id: object = None,
-) -> None:  # fmt: skip
+) -> None:
     """Makes the default process group, of all ranks.
 
     Args:
@@ -132,7 +132,7 @@ def new_group(
     ranks: Iterable[int] | None = None, timeout: Timeout = None, backend: str | None = None,
     pg_options: object = None, use_local_synchronization: bool = False, group_desc: str | None = None,
     device_id: object = None, sort_ranks: bool = True,
-) -> ProcessGroup | object:  # fmt: skip
+) -> ProcessGroup | object:
     """Makes a group of some ranks; returns it, or GroupMember.NON_GROUP_MEMBER on ranks outside of it.
 
     All ranks must call this, in the same order.

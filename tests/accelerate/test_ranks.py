@@ -131,7 +131,7 @@ def test_joining_wrongly(results):
         texts = (
             "ValueError: .* expected at least one joinable", "TypeError: .* got Sequential",
             "RuntimeError: .*num_items=3", "ValueError: .* with ZeroRedundancyOptimizer",
-        )  # fmt: skip
+        )
         for said, text in zip(rank["said"].tolist(), texts, strict=True):
             assert re.match(text, said) if n > 1 else said == "", said
 

@@ -204,7 +204,7 @@ REFUSED = {
     "copy_with_hook": "can't be copied", "join_skips": "skip_all_reduce_unused_params",
     "join_groups": "different process groups", "join_nothing": "at least one joinable",
     "one_in_no_sync": "rank 0 is in no_sync(), rank 1 averages gradients",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", program.REFUSED)

@@ -87,7 +87,7 @@ ERRORS = {
     "overlap": "overlap_with_ddp=True", "no such rank": "no rank", "copy": "can't be copied",
     "not consolidated": "doesn't have the whole state", "after a step": "doesn't have the whole state",
     "other groups": "have [1] parameters, the optimizer's [5]",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", program.REFUSED)

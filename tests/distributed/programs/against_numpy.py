@@ -23,7 +23,7 @@ bfloat16 = np.dtype(ml_dtypes.bfloat16)
 ALL_DTYPES = [
     "float16", "float32", "float64", "complex64", "complex128", "bool",
     "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", bfloat16,
-]  # fmt: skip
+]
 
 
 def check(function):
