@@ -1,6 +1,6 @@
 """Training with several processes: the functions of torch.distributed, on MPI and NCCL."""
 
-from . import found_inf  # a GradScaler reduces its flags with it
+from . import found_inf, worlds  # a GradScaler reduces its flags with the first
 from .bucket import GradBucket
 from .collectives import (
     all_gather,
