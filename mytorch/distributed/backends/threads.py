@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...backends.device import RawArray, device_of, move
+from ...core.op import as_raw
 from ..consistency import disagreement
 from ..errors import DistError, DistMismatch
 from ..reduce_op import ReduceOp, reduction_dtype
@@ -206,7 +207,7 @@ def _reduced(parts: list[RawArray], op: ReduceOp) -> RawArray:
     ufunc = (_BOOL_UFUNCS if dtype.kind == "b" else _UFUNCS)[op]
     target = device_of(parts[0])
     total = functools.reduce(ufunc, [move(part, target).astype(dtype) for part in parts])
-    return total / len(parts) if op is ReduceOp.AVG else total
+    return as_raw(total / len(parts) if op is ReduceOp.AVG else total)  # no number of NumPy
 
 
 def _split(vector: RawArray, counts: Sequence[int]) -> list[RawArray]:
