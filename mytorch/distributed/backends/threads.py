@@ -6,6 +6,7 @@ import functools
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
+from types import EllipsisType
 from typing import Any
 
 import numpy as np
@@ -95,15 +96,18 @@ class ThreadsBackend:
 
     def all_gather(self, out: RawArray, x: RawArray, counts: Sequence[int] | None = None) -> Request:
         def store(found: list[RawArray]) -> None:
-            for row, values in zip(out if counts is None else _split(out, counts), found, strict=True):
-                _store(row, values)
+            parts = [(out, rank) for rank in range(self.size)]
+            if counts is not None:
+                parts = [(part, ...) for part in _split(out, counts)]
+            for (part, index), values in zip(parts, found, strict=True):
+                _store(part, values, index)
 
         return self._meet(x.copy(), store)
 
     def gather(self, out: RawArray | None, x: RawArray, root: int) -> Request:
         def store(found: list[RawArray]) -> None:
-            for row, values in zip(() if out is None else out, found, strict=False):
-                _store(row, values)
+            for rank, values in enumerate(found if out is not None else ()):
+                _store(out, values, rank)
 
         return self._meet(x.copy(), store)
 
@@ -207,7 +211,7 @@ def _reduced(parts: list[RawArray], op: ReduceOp) -> RawArray:
     ufunc = (_BOOL_UFUNCS if dtype.kind == "b" else _UFUNCS)[op]
     target = device_of(parts[0])
     total = functools.reduce(ufunc, [move(part, target).astype(dtype) for part in parts])
-    return as_raw(total / len(parts) if op is ReduceOp.AVG else total)  # no number of NumPy
+    return total / len(parts) if op is ReduceOp.AVG else total
 
 
 def _split(vector: RawArray, counts: Sequence[int]) -> list[RawArray]:
@@ -216,5 +220,7 @@ def _split(vector: RawArray, counts: Sequence[int]) -> list[RawArray]:
     return [vector.reshape(-1)[start:end] for start, end in itertools.pairwise(ends)]
 
 
-def _store(x: RawArray, values: RawArray) -> None:
-    x[...] = move(values, device_of(x)).reshape(x.shape).astype(x.dtype)
+def _store(x: RawArray, values: RawArray | np.generic, index: int | EllipsisType = ...) -> None:
+    values = move(as_raw(values), device_of(x)).reshape(x[index].shape)
+    with np.errstate(all="ignore"):  # inf is a value
+        x[index] = values.astype(x.dtype)
