@@ -32,14 +32,15 @@ def results_in_threads(module, world_size):
     def ranks():
         mytorch.use_fused(False)
         dist.init_process_group()
-        return {name: _returned(case) for name, case in module.CASES.items()}
+        return returned_by(module.CASES)
 
     found = dist.worlds.run(world_size, ranks)
     return {name: [results[name] for results in found] for name in module.CASES}
 
 
-def _returned(case):
-    return {k: np.array(v) for k, v in case().items()}
+def returned_by(cases):
+    """What each case returns on this rank."""
+    return {name: {k: np.array(v) for k, v in case().items()} for name, case in cases.items()}
 
 
 def results_in(folder):
@@ -56,7 +57,7 @@ def run_cases(cases, rank):
     folder, *names = sys.argv[1:]
     for name in names or cases:
         try:
-            returned = _returned(cases[name])
+            returned = returned_by({name: cases[name]})[name]
         except Exception:
             print(f"case {name} on rank {rank}:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
             raise
