@@ -22,7 +22,7 @@ from ..program.instruction import Value
 from ..program.program import Program
 from ..tracing.host import draws
 from .chunking import run_parts
-from .plan import Plan
+from .stages import Stages
 from .worker import Worker
 
 AHEAD = 2  # batches that are read ahead, and results that wait to be written
@@ -120,16 +120,16 @@ class Stream:
         if not _are_smaller(raws, inputs):
             return self._program(*args)
         rows = len(raws[0])
-        if not self._plan.is_rowwise():
+        if not self._stages.is_rowwise():
             raise ValueError(
                 f"stream(): the last batch has {rows} rows, and {self._program.name}, which isn't a "
                 f"function of each row, takes {inputs[0].shape[0]}"
             )
-        return run_parts(self._plan, [*map(np.ascontiguousarray, raws)], rows, rows)
+        return run_parts(self._stages, [*map(np.ascontiguousarray, raws)], rows, rows)
 
     @functools.cached_property
-    def _plan(self) -> Plan:
-        return Plan(self._program)
+    def _stages(self) -> Stages:
+        return Stages(self._program)
 
     def _finish_writes(self, left: int = 0) -> None:
         """Waits until at most `left` results are yet to be written; raises the error of the sink."""
