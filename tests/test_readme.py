@@ -34,7 +34,7 @@ PAGES = {  # with at least this many results
     "docs/benchmarks.md": 0, "docs/files.md": 0, "docs/models.md": 6, "docs/tokenizers.md": 6,
     "docs/meta.md": 12, "docs/programs.md": 4, "docs/stream.md": 5,
     "docs/door.md": 4, "docs/kernel_stories.md": 12, "docs/faq.md": 7,
-}  # fmt: skip
+}
 SHOWN = re.compile(r"  # (->|raises) (.+)$")
 
 
@@ -236,7 +236,7 @@ def test_what_the_surface_names_is_there(name):
         mytorch, mytorch.Tensor, mytorch.nn, mytorch.nn.functional, mytorch.nn.utils, mytorch.optim,
         mytorch.optim.lr_scheduler, mytorch.distributions, mytorch.distributions.Distribution,
         mytorch.linalg, mytorch.fft,
-    ]  # fmt: skip
+    ]
     *path, last = name.split(".")
     for place in places:
         for part in path:

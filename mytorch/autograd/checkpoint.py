@@ -23,14 +23,9 @@ from ..random import replayed, rng_states
 
 
 def checkpoint(
-    function: Callable,
-    *args: Any,
-    use_reentrant: bool | None = None,
+    function: Callable, *args: Any, use_reentrant: bool | None = None,
     context_fn: Callable[[], tuple[AbstractContextManager, AbstractContextManager]] | None = None,
-    preserve_rng_state: bool = True,
-    determinism_check: str = "default",
-    debug: bool = False,
-    **kwargs: Any,
+    preserve_rng_state: bool = True, determinism_check: str = "default", debug: bool = False, **kwargs: Any,
 ) -> Any:
     """`function(*args, **kwargs)`, whose activations are computed again in the backward pass instead of kept.
 
@@ -83,7 +78,7 @@ def checkpoint_sequential(
     size = len(functions) // segments
 
     def run(some: Sequence[Callable]) -> Callable:
-        def chain(x: Any) -> Any:
+        def chain(x: Any):
             for function in some:
                 x = function(x)
             return x

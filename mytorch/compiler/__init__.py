@@ -5,7 +5,7 @@ PyTorch's `compiler` (`is_compiling`, `disable`, `reset`), and programs as data,
 """
 
 # Each of these modules attaches to Program what it does: draw, optimized, save, memory, chunked, stream, …
-from . import drawing, passes  # noqa: F401
+from . import drawing, pipeline  # noqa: F401
 from .backend import list_backends
 from .compile import compile, explain, reset
 from .controls import (

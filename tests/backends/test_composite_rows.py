@@ -43,7 +43,7 @@ CALLS = {
     "swiglu": [(array(4, 6), -1), (array(4, 6), 0)],
     "geglu": [(array(4, 6), -1)],
     **dict.fromkeys(("gelu", "sigmoid", "silu", "relu", "leaky_relu", "squared_relu"), [(array(4, 6),)]),
-}  # fmt: skip
+}
 
 
 def call(name, args):
@@ -64,7 +64,7 @@ def test_the_result_of_a_part_is_the_part_of_the_result(name):
             pairs = [*zip(labels.inputs, arrays, strict=True), *zip(labels.outputs, outputs, strict=True)]
             blocks = math.gcd(*[x.shape[dims.index(label)] for dims, x in pairs if label in dims])
             parts = iter([cut(x, [d for d, own in enumerate(dims) if own == label], (1, blocks), blocks)
-                          for dims, x in zip(labels.inputs, arrays, strict=True)])  # fmt: skip
+                          for dims, x in zip(labels.inputs, arrays, strict=True)])
             found = call(name, [next(parts) if isinstance(x, np.ndarray) else x for x in args])
             for y, part, dim in zip(outputs, found, labels.results_of_parts(label), strict=True):
                 np.testing.assert_allclose(part, cut(y, [dim], (1, blocks), blocks), 1e-5, 1e-6)

@@ -64,7 +64,7 @@ FUNCTIONS = {
     "gpt": (gpt, {0, 1, 2, 3, 4}),
     "written": (lambda x: (x.clone().fill_(2) + x, mytorch.zeros(7, 12).add_(x)[1:]), {0, 1, 2}),
     "partly written": (lambda x: partly_written(x), None),
-}  # fmt: skip
+}
 
 
 def partly_written(x):
