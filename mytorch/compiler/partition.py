@@ -119,7 +119,7 @@ class Partition:
         if is_default and mode == "reduce-overhead" and self.forward.device is not CPU:
             self.graph = "no CUDA graph: its backward pass comes later"
             if self.backward is None:
-                self.graph = self.forward._executable = Graphed(self.forward)
+                self.graph = self.forward._run = Graphed(self.forward)
         if self.backward is not None and (is_default or callable(backend)):
             self._optimize = lambda program: program.optimized(mode)
             self.backward = self._optimize(self.backward)

@@ -71,6 +71,12 @@ class Work:
 
     def is_completed(self) -> bool:
         """Returns whether the operation is complete, or has failed; polling it makes progress."""
+        if not self.poll() and self._group.world is not None:
+            self._group.world.turn()
+        return self.poll()
+
+    def poll(self) -> bool:
+        """Returns `is_completed()`, without letting another rank run where ranks are threads."""
         if self._completed or self._error is not None:
             return True
         with self._lock:  # the watchdog's thread calls this, too
@@ -111,7 +117,9 @@ class Work:
             self._request.queue()
         else:
             timeout = self.timeout if timeout is None else self._group.timeout_of(timeout)
-            if not wait_until(self.is_completed, timeout, self._spin):
+            if self._group.world is not None:
+                self._group.world.wait(self._is_ready, lambda: self._group.describe(self._record))
+            if not wait_until(self.poll, timeout, self._spin):
                 raise self.time_out(timeout)
             if self._error is not None:  # set by the watchdog's thread
                 raise self._error
@@ -152,6 +160,10 @@ class Work:
         if not completed and self._peers is not None and self._peers.are_gone() and self._request.cancel():
             raise self._peers.error(self._group.describe(self._record))
         return completed and agreed
+
+    def _is_ready(self) -> bool:
+        """Returns whether all ranks have done what it waits for; for ranks that are threads."""
+        return self._request.test() and (self._check is None or self._check.has_arrived())
 
     def _finish(self) -> None:
         """Copies the result to the caller's tensors, once."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -13,17 +12,16 @@ from ...core.op import as_raw
 from ...core.overriding import overriding
 from ...core.tensor import Tensor, from_raw, raw_of
 from ...utils.nested import mapped
-from ...utils.reading import is_count
 from ..memory.peak import Memory, size_text
 from ..program.instruction import Value
 from ..program.program import Program, check_inputs
 from .crossing import PRICES
 from .cutting import scaled
+from .limits import bytes_of
 from .plan import Plan, rows_of
 from .stage import Stage
 
 PARTS = 64  # the time of calling that many programs is small beside that of what they do
-_UNITS = {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
 class Chunked:
@@ -61,7 +59,7 @@ class Chunked:
     """
 
     def __init__(self, program: Program, memory: int | str):
-        limit = _bytes_of(memory)
+        limit = bytes_of(memory, "chunked")
         self.name, self.inputs = program.name, program.inputs
         self._whole = program.optimized()
         self.rows, self.peak = rows_of(program), self._whole.memory().peak
@@ -195,21 +193,6 @@ def _called(program: Program, args: Iterable[RawArray]) -> tuple:
     run = program.executable()
     run.bind()
     return run(*args)
-
-
-def _bytes_of(memory: int | str) -> float:
-    """Returns the number of bytes that a text says: "500MB", "1.5 GiB"."""
-    found = re.fullmatch(r"([0-9]+\.?[0-9]*) *([A-Za-z]+)", memory) if isinstance(memory, str) else None
-    if found is not None and found[2] in _UNITS:
-        nbytes = float(found[1]) * _UNITS[found[2]]
-    else:
-        nbytes = memory if is_count(memory) else 0
-    if nbytes <= 0:
-        raise ValueError(
-            'chunked(): memory is a positive number of bytes, or text as "500MB" or "1.5 GiB" (a number and '
-            f"one of {', '.join(_UNITS)}), got {memory!r}"
-        )
-    return nbytes
 
 
 def chunked(program: Program, memory: int | str) -> Chunked:
