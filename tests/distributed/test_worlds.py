@@ -94,7 +94,7 @@ DEADLOCKS = {
         lambda rank: dist.barrier(dist.new_group([0, 1])) if rank == 0 else dist.new_group([0, 1]),
         r"rank 0: barrier.*group 1 at .*: waiting\n  rank 1 has ended",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", DEADLOCKS)

@@ -22,7 +22,7 @@ _UFUNCS = {
     ReduceOp.SUM: np.add, ReduceOp.AVG: np.add, ReduceOp.PRODUCT: np.multiply, ReduceOp.MIN: np.minimum,
     ReduceOp.MAX: np.maximum, ReduceOp.BAND: np.bitwise_and, ReduceOp.BOR: np.bitwise_or,
     ReduceOp.BXOR: np.bitwise_xor,
-}  # fmt: skip
+}
 _BOOL_UFUNCS = _UFUNCS | {ReduceOp.SUM: np.logical_or, ReduceOp.PRODUCT: np.logical_and}
 
 
