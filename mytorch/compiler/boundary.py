@@ -74,23 +74,26 @@ def check_result(found: Traced, known: Collection[int]) -> None:
     _check_objects(found.result, {id(x) for x in _containers(found.given)}, known)
 
 
-def _check_objects(result: object, given: set[int], known: Collection[int]) -> None:
+def _check_objects(result: object, seen: set[int], known: Collection[int]) -> None:
     for x in _containers(result):
-        is_tuple = isinstance(x, tuple)
-        is_plain = type(x) in (tuple, Size, list, dict, OrderedDict) or (is_tuple and hasattr(x, "_fields"))
-        if not is_plain:
-            raise _made(x)
-        if not is_tuple:
-            if id(x) in given or id(x) in known:
-                raise NotImplementedError(f"it returns a {type(x).__name__} that was there before, or twice")
-            given.add(id(x))
+        _check_container(x, seen, known)
     for x in leaves(result):
         if isinstance(x, (*_LASTING, Tensor, Array, np.ndarray)) or id(x) in known:
             continue
-        if not _is_plain_dataclass(x) or id(x) in given:
+        if not _is_plain_dataclass(x) or id(x) in seen:
             raise _made(x)
-        given.add(id(x))
-        _check_objects([*vars(x).values()], given, known)
+        seen.add(id(x))
+        _check_objects([*vars(x).values()], seen, known)
+
+
+def _check_container(x: object, seen: set[int], known: Collection[int]) -> None:
+    is_tuple = isinstance(x, tuple)
+    if type(x) not in (tuple, Size, list, dict, OrderedDict) and not (is_tuple and hasattr(x, "_fields")):
+        raise _made(x)
+    if not is_tuple:
+        if id(x) in seen or id(x) in known:
+            raise NotImplementedError(f"it returns a {type(x).__name__} that was there before, or twice")
+        seen.add(id(x))
 
 
 def _made(x: object) -> NotImplementedError:
@@ -116,8 +119,8 @@ def with_made(result: object, known: Collection[int]) -> object:
 def check_views(found: Traced) -> None:
     """Raises an error if a part returns a view of what it got, or of another result: in what follows, that
     would be a tensor of its own."""
-    given = {id(x) for x in found.arguments}
-    results = {id(x): x for x in leaves(found.result) if isinstance(x, Tensor) and id(x) not in given}
+    arguments = {id(x) for x in found.arguments}
+    results = {id(x): x for x in leaves(found.result) if isinstance(x, Tensor) and id(x) not in arguments}
     value = found.tracer.value
     taken = {value(raw_of(x)).storage for x in found.arguments} | {*found.tracer.state}
     for x in results.values():

@@ -98,7 +98,7 @@ class Version:
                 boundary.check_views(found)
             names = {i.name for i in found.tracer.instructions}
             tracer = found.tracer
-            self._reachable.snapshot.forget_arrays([*tracer.state.values(), *tracer.constants.values()])
+            self._reachable.forget_shared_arrays([*tracer.state.values(), *tracer.constants.values()])
             self.partition = Partition(found)
         names |= self._reachable.uses.names & {"grad", "zero_grad"}  # of None it makes no instruction
         self._depends_on_grads = not names.isdisjoint({"host.grad", "host.set_grad", "grad", "zero_grad"})

@@ -182,7 +182,6 @@ class Partition:
 
         connect(_op, args, {}, roots, vjp, several=True)
 
-
     def _backward_without(self, absent: tuple[int, ...]) -> Backward | None:
         """Returns the backward pass for results of which some, at these positions, have no gradient: zeros of
         the logits that nothing but a loss uses would take longer than some layers. None if it needs them."""

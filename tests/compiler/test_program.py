@@ -15,7 +15,7 @@ METHODS = {  # the folder, or file, of the compiler that attaches each
     "optimized": "pipeline", "draw": "drawing", "save": "files", "freeze": "parts", "stream": "parts",
     "chunked": "parts", "memory": "memory", "source": "running", "strategies": "running", "run": "running",
     "executable": "running", "to": "running",
-}  # fmt: skip
+}
 
 
 def in_a_new_process(code):

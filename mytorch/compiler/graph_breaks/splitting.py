@@ -35,7 +35,7 @@ from .syntax import (
     tree_of,
     with_plain,
 )
-from .variables import NONE, Exits, Flow, Names, Scope, captured, read, stored
+from .variables import NONE, Exits, Flow, Names, Scope, read, read_later, stored
 from .watching import frames_of
 
 _UNSPLITTABLE = (
@@ -118,7 +118,7 @@ def _is_unusual(tree: ast.FunctionDef) -> bool:
                 return True
             if isinstance(node, (ast.Name, ast.FunctionDef, ast.For, ast.While)):  # in loops more than once
                 counts.update(stored(node))
-    return any([counts[name] > 1 for name in captured(tree.body)])
+    return any([counts[name] > 1 for name in read_later(tree.body)])
 
 
 class _Splitter:

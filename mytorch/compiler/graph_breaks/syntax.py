@@ -113,7 +113,7 @@ def function_of(
 
 
 def keep(part: types.FunctionType, tree: ast.FunctionDef) -> types.FunctionType:
-    """Returns a part of a function, whose tree is kept: its source is in no file."""
+    """Returns a part of a function, and keeps its tree: its source is in no file."""
     _made[part] = tree
     return part
 

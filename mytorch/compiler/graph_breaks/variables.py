@@ -82,7 +82,7 @@ def _surely_stored(node: ast.stmt) -> Names:
     return _all_stored(filter(None, targets))
 
 
-def captured(body: list[ast.stmt]) -> Iterator[str]:
+def read_later(body: list[ast.stmt]) -> Iterator[str]:
     """Yields the variables that lambdas, generators and nested functions read, perhaps later."""
     nodes = [node for statement in body for node in ast.walk(statement)]
     consumed = {id(x) for node in nodes if _consumes(node) for x in node.args}

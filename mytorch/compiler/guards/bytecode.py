@@ -23,7 +23,7 @@ _LOADS = ("LOAD_GLOBAL", "LOAD_NAME")  # instructions of Python that load a glob
 _OF_OBJECTS = {"LOAD_GLOBAL", "LOAD_DEREF", "LOAD_NAME", "LOAD_FAST"}
 _ATTRIBUTE_LOADS = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR")
 _OF_ATTRIBUTES = (*_ATTRIBUTE_LOADS, "STORE_ATTR", "DELETE_ATTR")
-_CALLS = ("PRECALL", "CALL", "CALL_FUNCTION")  # the first one before the second one in Python 3.11
+_CALLS = ("PRECALL", "CALL", "CALL_FUNCTION", "CALL_METHOD")  # "CALL" after "PRECALL" in Python 3.11
 
 Instructions = list[dis.Instruction]
 Modules = Container[tuple[int, int]]  # where code loads a module, by its id, and the offset
@@ -97,6 +97,14 @@ def _arguments_in(later: Instructions) -> list[Instructions]:
     return []
 
 
+def argument_of(code: types.CodeType, offset: int) -> int | None:
+    """Returns where the only argument of a call is loaded, if that is a name or an attribute, given where its
+    function is."""
+    later = [i for i in instructions_of(code) if i.offset > offset and i.opname != "EXTENDED_ARG"]
+    arguments = _arguments_in(later)
+    return arguments[0][-1].offset if len(arguments) == 1 and _is_path(arguments[0]) else None
+
+
 def _is_path(instructions: Instructions) -> bool:
     """Returns whether instructions load an object, or an attribute of one by its name, as `nn.functional`."""
     names = [i.opname for i in instructions]
@@ -159,14 +167,12 @@ class Uses:
         self._add_accessed(code, inner)
         self._add_stored(code, inner)
         self.asks_types |= "type" in loaded
-        is_none = [i.opname == "LOAD_CONST" and i.argval is None for i in inner]
-        self.asks_identity |= any([i.opname == "IS_OP" and not is_none[k - 1] for k, i in enumerate(inner)])
+        self.asks_identity |= any(map(_compares_identity, [None, *inner], inner))
         if code.co_filename != "<string>":  # that of a dataclass: `__eq__` compares `__class__`
             self.gets_at_classes |= "type" in loaded or "__class__" in names
             computes = None in _names_of_getattr(code, modules)
             dynamic = names & _DYNAMIC - (set() if computes else {"getattr"}) | loaded & _DYNAMIC_GLOBALS
-            matches = any([i.opname == "MATCH_CLASS" for i in inner]) or any(map(_formats, inner, inner[1:]))
-            self.is_dynamic |= bool(dynamic) or matches
+            self.is_dynamic |= bool(dynamic) or any(map(_matches_or_formats, [None, *inner], inner))
 
     def add_type(self) -> None:
         """Adds that a function has `type` as an object."""
@@ -190,9 +196,17 @@ class Uses:
         self.stored |= {None} if any([i.opname == "DICT_MERGE" for i in inner]) else set()
 
 
-def _formats(before: dis.Instruction, i: dis.Instruction) -> bool:
-    """Returns whether it may be `"{0.name}".format(x)`: also if the text isn't written out."""
+# Of an instruction and the one before it.
+
+
+def _compares_identity(before: dis.Instruction | None, i: dis.Instruction) -> bool:
+    return i.opname == "IS_OP" and not (before.opname == "LOAD_CONST" and before.argval is None)
+
+
+def _matches_or_formats(before: dis.Instruction | None, i: dis.Instruction) -> bool:
+    """Returns whether it is `case Kind(x):` or may be `"{0.name}".format(x)`, with a text that isn't written
+    out, too."""
     if i.opname not in _OF_ATTRIBUTES or i.argval not in ("format", "format_map"):
-        return False
+        return i.opname == "MATCH_CLASS"
     text = before.argval if before.opname == "LOAD_CONST" else None
     return not isinstance(text, str) or re.search(r"\{[^{}:!]*\.", text) is not None

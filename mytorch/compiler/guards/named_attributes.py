@@ -42,6 +42,10 @@ class NamedAttributes:
         self._found_as.setdefault(id(x), set()).add(name)
         return x
 
+    def names_of(self, x: object) -> set[str]:
+        """Returns the names under which an object is found."""
+        return self._found_as.get(id(x), set())
+
     def add_computed(self, names: Iterable[str]) -> None:
         """Notes attributes that are computed when they are read."""
         self._computed.update(names)

@@ -17,6 +17,7 @@ from ...nn.module import REGISTRIES, Module
 from ...optim.lr_scheduler import LRScheduler
 from ...optim.optimizer import Optimizer
 from .allowed import CONTAINERS, HOLDERS, WRAPPERS, objects_in, parts_of, why_opaque
+from .array_reads import ArrayReads
 from .bytecode import Uses, names_in, names_of_class
 from .loads import Load, Loads
 from .modules import has_own_attributes, is_foreign, is_mytorchs, is_numeric, is_users
@@ -70,7 +71,7 @@ class Reachable:
         self.opaque: dict[str, str] = {}
         self.caches: list[Any] = []
         self.uses = Uses()
-        self._attributes = NamedAttributes(self.uses)
+        self._attributes, self._array_reads = NamedAttributes(self.uses), ArrayReads()
         self._tuned: list[Optimizer | LRScheduler] = []
         self._with_methods: list[Optimizer] = []
         self._kinds: list[type] = []  # of objects
@@ -166,6 +167,7 @@ class Reachable:
             self.snapshot.keep_items(x)
         for name, item in zip(getattr(x, "_fields", ()), x, strict=False):
             self._attributes.found(name, item)
+        self._array_reads.add_items(x.values() if isinstance(x, Mapping) else x)
         yield from x  # also the keys of a dict
         if isinstance(x, Mapping):
             yield from self._of_dict(x, x)
@@ -284,8 +286,8 @@ class Reachable:
             if self.snapshot.keep(Variable(cell)):
                 yield content(cell)
         yield from self._of_dict(Attributes(function, _OF_FUNCTIONS), _OF_FUNCTIONS)
-        names = function.__code__.co_freevars, names_in(function.__code__)
-        if function.__dict__ or function.__name__ in {*names[0], *names[1]}:  # which may give it some
+        names = {*function.__code__.co_freevars, *names_in(function.__code__)}
+        if function.__dict__ or function.__name__ in names:  # which may give it some
             self.snapshot.keep_names(function.__dict__)
             found = {x: y for x, y in function.__dict__.items() if is_users(function) or not why_opaque(y)}
             yield from self._of_dict(function.__dict__, found)
@@ -295,12 +297,22 @@ class Reachable:
     def _of_code(self, function: types.FunctionType) -> Iterator[object]:
         """Yields what the instructions of a function load."""
         self.functions.append(function)
-        for load in Loads(function, self.snapshot):
-            self.loads.append(load)
+        loads = [*Loads(function, self.snapshot)]
+        for load in loads:
             if isinstance(load.value, types.ModuleType) and is_numeric(load.value):
                 self.modules.add((id(load.code), load.offset))
             yield self._attributes.found(load.name.rpartition(".")[2], load.value)
+        self.loads += loads
         self.uses.add(function.__code__, self.modules)
+        self._array_reads.add_loads(function.__code__, loads)
+
+    def forget_shared_arrays(self, used: Iterable[object]) -> None:
+        """Leaves out the guards of NumPy arrays that functions only make tensors of, whose memory the program
+        itself reads, each time that it runs."""
+        found = [x for x in self.seen.values() if isinstance(x, np.ndarray) and not self.uses.is_dynamic]
+        shared = [x for x in found if self._array_reads.only_shares(x, self._attributes.names_of(x))]
+        used = [x for x in used if isinstance(x, np.ndarray)]
+        self.snapshot.forget_arrays([x for x in shared if any([np.may_share_memory(x, y) for y in used])])
 
     # What is guarded at the end, when it is known what functions name.
 
@@ -325,15 +337,14 @@ class Reachable:
         """Guards which attributes objects have, if functions may ask for some that aren't there."""
         names, is_dynamic = self.uses.names, self.uses.is_dynamic
         asks = is_dynamic or "hasattr" in names
-        for x in self.seen.values() if asks or "getattr" in names else ():
-            if _has_names(x):
+        modules = [x for x in self.seen.values() if isinstance(x, Module)]
+        if asks or "getattr" in names:
+            for x in filter(_has_names, self.seen.values()):
                 self.snapshot.keep_names(vars(x))
-            elif asks and isinstance(x, Module):
-                for kind in type(x).__mro__[:-1]:
-                    self.snapshot.keep_class(kind)
-        for x in self.seen.values() if is_dynamic or not names.isdisjoint(_LISTS_BUFFERS) else ():
-            if isinstance(x, Module):
-                self.snapshot.keep_items(x._non_persistent_buffers_set)
+        for kind in [kind for x in modules for kind in type(x).__mro__[:-1]] if asks else ():
+            self.snapshot.keep_class(kind)
+        for x in modules if is_dynamic or not names.isdisjoint(_LISTS_BUFFERS) else ():
+            self.snapshot.keep_items(x._non_persistent_buffers_set)
 
 
 # Kinds of objects, and what follows one: the first that fits.

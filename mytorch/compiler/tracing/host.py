@@ -57,7 +57,7 @@ class _Held:
 
 
 class _Slot:
-    """What a parameter has as its `grad_slot` while a program is captured.
+    """What a parameter has as its `grad_slot` while a function is traced.
 
     Args:
         has_graph: whether the tensor is the result of operations before the function.
@@ -83,11 +83,11 @@ class _Slot:
         return np.empty(raw.shape, raw.dtype, like=raw)
 
     def fits(self, data: RawArray) -> bool:
-        """Returns True: what is assigned to `.data` is refused at the end."""
+        """Returns True: an assignment to `.data` is an error at the end of the trace."""
         return True
 
     def holds(self, grad: Array | None) -> bool:
-        """Returns False: gradients are not neighbours in memory while a program is captured."""
+        """Returns False: gradients are not neighbours in memory during a trace."""
         return False
 
     def synchronize(self) -> None:
@@ -267,7 +267,7 @@ class HostCalls:
 
 
 class _Random:
-    """What stands for NumPy's generator while a program is captured."""
+    """What stands for NumPy's generator during a trace."""
 
     def __init__(self, tracer: HostCalls, generator: Generator):
         self._tracer, self._generator = tracer, Reference(generator)
@@ -281,8 +281,9 @@ class _Random:
         def call(*args: object, **kwargs: object) -> MetaArray:
             with self._tracer.inside():
                 made = getattr(MetaRandom(), name)(*args, **kwargs)
-            given = mapped(lambda x: self._tracer.value(x) if isinstance(x, MetaArray) else x, (args, kwargs))
-            self._tracer.host("random", self._generator, name, *given, outputs=(self._tracer.new(made),))
+            value = self._tracer.value
+            values = mapped(lambda x: value(x) if isinstance(x, MetaArray) else x, (args, kwargs))
+            self._tracer.host("random", self._generator, name, *values, outputs=(self._tracer.new(made),))
             return made
 
         return call

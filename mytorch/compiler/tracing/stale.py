@@ -41,8 +41,8 @@ class StaleValues:
             are_results: whether the function returns them, which a copy can't be.
         """
         storages = {x.storage for x in used}
-        given = storages.union(written) if are_results else written
-        if not (self._bases.keys().isdisjoint(given) and self._stale.isdisjoint(storages)):
+        changed = storages.union(written) if are_results else written
+        if not (self._bases.keys().isdisjoint(changed) and self._stale.isdisjoint(storages)):
             return Picked("a program can't write to, or return, a view at an index that it computes")
         self._stale |= {copy for copy, base in self._bases.items() if base in written}
         if not self._moved.isdisjoint(storages):

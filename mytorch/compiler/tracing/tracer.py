@@ -40,7 +40,7 @@ class Tracer(HostCalls, Kind):
     """Notes the instructions of a function that runs on tracing arrays.
 
     Args:
-        device: where the program will run; while it is captured, what will lie there is on the meta device.
+        device: where the program will run; while it is traced, its arrays are on the meta device.
         answer: gets an array without dims that the function asks the element of, returns it.
         numbers: those that are inputs.
 
@@ -248,7 +248,7 @@ class Tracer(HostCalls, Kind):
 
     @contextmanager
     def suspended(self) -> Iterator[None]:
-        """Context in which this thread captures nothing: a part of the program runs."""
+        """Context in which nothing is traced in this thread: a part of the program runs."""
         kinds, stream = thread.kinds, _state.stream
         thread.tracer, thread.kinds, _state.stream = None, (), None
         try:
@@ -260,19 +260,19 @@ class Tracer(HostCalls, Kind):
         self, name: str, args: tuple, results: Sequence[MetaArray], kwargs: dict | None = None
     ) -> tuple[list[MetaArray], Value]:
         """Notes a call of a kernel; returns its results, and the value that stands for what it saves."""
-        given = mapped(lambda x: self._value_leaf(self._lifted_leaf(x)), args)
+        arguments = mapped(lambda x: self._value_leaf(self._lifted_leaf(x)), args)
         made = [x if id(x) not in self._values else x.copy() for x in results]
         outputs = [self.new(x) for x in made]
         saved = self.opaque()
         if kwargs is None:
             outputs.append(saved)
-        self.note(Instruction(name, given, kwargs or {}, tuple(outputs)))
+        self.note(Instruction(name, arguments, kwargs or {}, tuple(outputs)))
         return made, saved
 
     def composite(self, composite: Composite, args: tuple, kernels: bool) -> Any:
         """Returns the results of a composite that stays one instruction (see `kernels`), or its reference."""
-        kept = call_kernel(composite, args, kernels)
-        return composite.run_reference(*args) if kept is None else kept
+        results = call_kernel(composite, args, kernels)
+        return composite.run_reference(*args) if results is None else results
 
     def checks(
         self, x: Tensor | RawArray, low: int, high: int, text: str, error: type[Exception],
@@ -292,8 +292,8 @@ class Tracer(HostCalls, Kind):
         instruction."""
         last = self.instructions[-1] if self.instructions else None
         if last is not None and last.name == "check":
-            given = [self.value(x) for x in args if isinstance(x, MetaArray)]
-            self.instructions[-1:] = [] if last.args[0] in given else [last]
+            checked = [self.value(x) for x in args if isinstance(x, MetaArray)]
+            self.instructions[-1:] = [] if last.args[0] in checked else [last]
 
     def program(self, outputs: object, name: str = "program") -> Program:
         """Returns the program of the instructions so far."""
