@@ -137,10 +137,10 @@ class Snapshot:
     def changed_numbers(self) -> set[Place]:
         """Returns the places of numbers that are others of their kind now, if nothing else has changed."""
         changed = [guard for guard in self._guards[guards.ValueGuard] if guard.failure() is not None]
-        kinds = guards.NamesGuard, guards.ItemsGuard, guards.SetGuard
-        others = [guard for kind in kinds for guard in self._guards[kind]]
-        is_alone = all([x.is_number() for x in changed]) and not any(map(_failure, others))
-        return {guard.x for guard in changed} if is_alone else set()
+        is_alone = all([guard.is_number() for guard in changed])
+        is_alone = is_alone and all([len(x.x) == len(x.was) for x in self._guards[guards.NamesGuard]])
+        others = *self._guards[guards.ItemsGuard], *self._guards[guards.SetGuard]
+        return {guard.x for guard in changed} if is_alone and not any(map(_failure, others)) else set()
 
 
 def _failure(guard: Guard) -> str | None:
