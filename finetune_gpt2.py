@@ -61,12 +61,12 @@ def arguments():
     add("--mixed_precision", default="no", choices=("no", "fp16", "bf16"), help="train in half precision")
     add("--seed", type=int, default=1337, help="of the adapters, the batches and dropout")
     add("--device", default="cuda" if mytorch.cuda.is_available() else "cpu", type=usable_device,
-        help="cpu, cuda or cuda:N")  # fmt: skip
+        help="cpu, cuda or cuda:N")
     args = parser.parse_args()
     counts = ("context_length", "train_iterations", "batch_size", "gradient_accumulation_steps",
-              "eval_interval", "eval_iterations")  # fmt: skip
+              "eval_interval", "eval_iterations")
     sizes = ("freeze_layers", "lora_rank", "max_lr", "min_lr", "warmup_steps", "weight_decay",
-             "max_grad_norm", "seed")  # fmt: skip
+             "max_grad_norm", "seed")
     require_bounds(parser, args, counts, sizes, below_1=("lora_dropout_p",))
     return args
 

@@ -43,7 +43,7 @@ TYPES = {  # the names of annotations, with their modules; any other is written 
     "Instruction": "mytorch.compiler.program.instruction", "Memory": "mytorch.compiler.memory.peak",
     "Chunked": "mytorch.compiler.parts.chunking", "Stream": "mytorch.compiler.parts.streaming",
     "Strategies": "mytorch.compiler.running.execution",
-}  # fmt: skip
+}
 ATTRIBUTES = {  # those that are no annotated properties
     "data": "Array", "grad": "Array | Any", "grad_fn": "Node | Any", "shape": "Size",
     "dtype": "np.dtype[Any]", "ndim": "builtins.int", "itemsize": "builtins.int", "nbytes": "builtins.int",
@@ -51,7 +51,7 @@ ATTRIBUTES = {  # those that are no annotated properties
     "is_cpu": "builtins.bool", "is_cuda": "builtins.bool", "is_meta": "builtins.bool",
     "requires_grad": "builtins.bool", "device": "device_", "T": "Tensor",
     "mT": "Tensor", "H": "Tensor", "mH": "Tensor",
-}  # fmt: skip
+}
 HEAD = "# Written by python docs/make_stubs.py\nimport builtins\nimport os\n\nimport numpy as np"
 SPECIAL = {"__init__", "__hash__", "__array__", "__dlpack__", "__dlpack_device__", "__array_priority__"}
 NUMPYS, OUT = (wrapper(inspect.unwrap).__code__ for wrapper in (numpy_names, accepts_out))
@@ -73,7 +73,7 @@ class Stub:
         imports = [
             f"from {module} import {name}" for name, module in TYPES.items()
             if name in used and module != self.own and f"import {name} as " not in body
-        ]  # fmt: skip
+        ]
         if "weakref" in used:
             imports.append("import weakref")
         if "device_" in used:

@@ -75,9 +75,7 @@ def adamw(model):
     return model, mytorch.optim.AdamW(model.parameters(), lr=1e-3)
 
 
-def trained(
-    scatter=lambda x: x, average=lambda raw: None, value=mytorch.Tensor.item, half=False, wrap=adamw
-):  # fmt: skip
+def trained(scatter=lambda x: x, average=lambda raw: None, value=mytorch.Tensor.item, half=False, wrap=adamw):
     """The losses and norms of three steps of a GPT nano."""
     mytorch.manual_seed(0)
     model, optimizer = wrap(GPT2(GPT2Config.of_size("nano", vocab_size=65, context_length=16)))
@@ -267,7 +265,7 @@ def test_no_array_of_another_kind_is_written_part_by_part():
         "add.at": lambda: np.add.at(plain, [0], held[:1]),
         "a product": lambda: add_product(held[None], held[:, None], plain[None, :1]),
         "meta": lambda: np.add(on_meta, 1, out=plain),
-    }  # fmt: skip
+    }
     on_meta = raw_of(mytorch.ones(2, device="meta"))
     for name, write in writes.items():
         with pytest.raises(TypeError, match="can't be written"):
@@ -315,7 +313,7 @@ USES = {
     "cross entropy": lambda: F.cross_entropy(mytorch.ones(3, 4), mytorch.tensor([0, 1, 2])),
     "rotary": lambda: nn.RotaryEmbedding(4)(mytorch.ones(1, 2, 3, 4)),
     "a copy": lambda: copy.deepcopy(nn.Linear(2, 2))(mytorch.ones(1, 2)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", USES)
@@ -422,7 +420,7 @@ ASKING = {
     "optim/optimizer.py": (1, STREAM), "profiler/profile.py": (1, STREAM),
     "utils/data/passes.py": (1, STREAM),
     "models/decoder.py": (1, "one call for a whole token, which notes nothing"),
-}  # fmt: skip
+}
 FASTER = "a faster way to the same result: "
 NUMPYS_TYPE = {
     "aliases/foreach.py": (1, FASTER + "one ufunc instead of an op for each tensor"),
@@ -493,7 +491,7 @@ QUESTIONS = {
     "isinstance(x, Sequence | np.ndarray)": 1, "type(x) not in (np.ndarray, np.memmap)": 1,
     "type(x) is not np.ndarray": 1, "match x:\n    case np.ndarray(): ...": 1,
     "def f(x: np.ndarray) -> np.ndarray: ...": 0, "isinstance(x, Array)": 0,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("text", QUESTIONS)
@@ -505,6 +503,6 @@ def test_what_lies_in_numpys_memory():
     others = {
         "meta": raw_of(mytorch.ones(2, device="meta")), "held": HoldingArray([np.ones(2)], Counting()),
         "no array": 1.0, "a Tensor": mytorch.ones(2),
-    }  # fmt: skip
+    }
     assert is_on_host(np.ones(2))
     assert not [name for name, x in others.items() if is_on_host(x)]

@@ -31,7 +31,7 @@ LAYERS = [
     ("accelerate",),
     ("cli", "chat"),
     (ROOT,),
-]  # fmt: skip
+]
 
 
 def layer(name: str) -> int:
@@ -82,7 +82,7 @@ IMPORTS = {  # in the file nn/parallel
         "nn/parallel", "amp/precision", "stream/__init__",
     },
     "if TYPE_CHECKING:\n    from .module import Module": {"nn/module"},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("text", IMPORTS)

@@ -168,7 +168,7 @@ class Gradients:
     def clip_grad_norm_(
         self, parameters: Tensor | Iterable[Tensor] | float, max_norm: float | None = None,
         norm_type: float = 2.0,
-    ) -> Tensor | None:  # fmt: skip
+    ) -> Tensor | None:
         """Clips the gradients of prepared models' parameters, when a window is complete.
 
         Args:

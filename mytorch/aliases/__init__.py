@@ -28,7 +28,7 @@ FILES = {  # by the path of the module, below `mytorch`
         f"backends.{library}": "backends_settings"
         for library in ("cuda", "cudnn", "mkl", "mkldnn", "mps", "openmp", "opt_einsum")
     },
-}  # fmt: skip
+}
 
 FORWARDS = {  # the modules whose names it has; of a name in several of them, the first counts
     "nn.modules.activation": "nn.layers.activation nn.layers.softmax nn.layers.attention",
@@ -122,7 +122,7 @@ def lazily(names: dict[str, Any], *tables: Table) -> tuple[Callable[[str], Any],
     here = names["__name__"]
     tables = (*tables, _CHILDREN.get(here.partition(".")[2], {}))
 
-    def __getattr__(name: str) -> Any:
+    def __getattr__(name: str):
         for table in (*tables, ABOVE.get(here, {})):
             if name in table:
                 where = table[name]

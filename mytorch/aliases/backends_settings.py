@@ -53,7 +53,7 @@ _SETTINGS: dict[str, dict[str, object]] = {
     "mps": {"is_available": _no, "is_built": _no},
     "openmp": {"is_available": _no},
     "opt_einsum": {"enabled": False, "strategy": None, "is_available": _no},
-}  # fmt: skip
+}
 
 
 @contextmanager

@@ -76,7 +76,7 @@ def _update(ufunc: np.ufunc, x: Tensor, args: Sequence, alpha: object) -> bool:
 def _each(name: str) -> Callable:
     ufunc = UFUNCS.get(name[:-1]) if name.endswith("_") else None
 
-    def call(self: Tensors, *args: Any, **kwargs: Any) -> list[Tensor]:
+    def call(self: Tensors, *args, **kwargs) -> list[Tensor]:
         args = (*args, *(kwargs.pop(key) for key in ("other", "exponent", "weight", "src") if key in kwargs))
         rows = _items(self, args)
         if ufunc is None or not kwargs.keys() <= {"alpha"}:

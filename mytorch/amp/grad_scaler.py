@@ -54,17 +54,9 @@ class GradScaler:
     """
 
     def __init__(
-        self,
-        device: str | device | None = None,
-        init_scale: float = 2.0**16,
-        growth_factor: float = 2.0,
-        backoff_factor: float = 0.5,
-        growth_interval: int = 2000,
-        enabled: bool = True,
-        *,
-        min_scale: float = 1.0,
-        max_scale: float = 2.0**24,
-        group: object = None,
+        self, device: str | device | None = None, init_scale: float = 2.0**16, growth_factor: float = 2.0,
+        backoff_factor: float = 0.5, growth_interval: int = 2000, enabled: bool = True, *,
+        min_scale: float = 1.0, max_scale: float = 2.0**24, group: object = None,
     ):
         self.loss_scale = LossScale(
             init_scale, growth_factor, backoff_factor, growth_interval, min_scale, max_scale

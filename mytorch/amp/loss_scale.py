@@ -38,7 +38,7 @@ class LossScale:
     def __init__(
         self, init_scale: float, growth_factor: float, backoff_factor: float, growth_interval: int,
         min_scale: float, max_scale: float,
-    ):  # fmt: skip
+    ):
         if not growth_factor > 1:
             raise ValueError(f"growth_factor must be above 1, got {growth_factor}")
         if not 0 < backoff_factor < 1:
@@ -129,7 +129,7 @@ class LossScale:
             "scale": self.get(), "growth_factor": self.growth_factor,
             "backoff_factor": self.backoff_factor, "growth_interval": self.growth_interval,
             "_growth_tracker": int(self._good_steps.item()),
-        }  # fmt: skip
+        }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restores a `state_dict()`.

@@ -18,13 +18,11 @@ from .tape import backward_order, kept_arrays, kept_text, shape_text, text_of_by
 _COLOURS = {  # fill and edge
     "leaf": (LIGHT[BLUE], BLUE), "op": ("#ffffff", GRAY), "keeps": (LIGHT[AMBER], AMBER),
     "module": ("#ffffff", GRAY),
-}  # fmt: skip
+}
 
 
 def draw(
-    loss: Tensor,
-    path: str | os.PathLike | None = None,
-    model: Any = None,
+    loss: Tensor, path: str | os.PathLike | None = None, model: Any = None,
     names: Mapping[str, Tensor] | None = None,
 ) -> Picture:
     """Returns a drawing of the graph of a loss; Jupyter shows it, and `save` writes it.

@@ -27,7 +27,7 @@ class Frames:
     def __init__(
         self, paths: Mapping[Any, Path], box_of: Callable[[Any], Box],
         lines_of: Callable[[Path, list], list[str]],
-    ):  # fmt: skip
+    ):
         self._paths, self._box_of, self._lines_of = paths, box_of, lines_of
         self._chains: dict[Hashable, list[Box]] = {}  # the frames around an item's box, and the box
         self.boxes = self._level([*paths], [])

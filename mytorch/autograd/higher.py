@@ -55,7 +55,7 @@ class GradCollector(GradAccumulator):
         else:
             super().add(node, grad, owned)
 
-    def finish(self, node: Node, retain_graph: bool) -> Any:
+    def finish(self, node: Node, retain_graph: bool) -> RawArray | None:
         return super().finish(node, retain_graph or node in self.wanted)
 
     def store(self, node: Node, grad: RawArray | Tensor, owned: bool) -> None:
@@ -73,7 +73,7 @@ class Recomputation:
         self.tensors: dict[Node, Any] = {}  # the Tensor of a node, or the tuple of them
 
     def input_grads(
-        self, node: Node, grad: Any, needed: set[Node] | None
+        self, node: Node, grad: RawArray, needed: set[Node] | None
     ) -> Iterator[tuple[Node, Tensor | None, bool]]:
         """Yields (parent, gradient or None, False) like `engine.raw_input_grads`, on Tensors and recorded."""
         if needed is not None and not any([p in needed for p in node.parents]):
@@ -85,7 +85,7 @@ class Recomputation:
                 if parent is not None and (needed is None or parent in needed):
                     yield parent, None if part is None else match(part, parent, node, i), False
 
-    def _call_vjp(self, node: Node, grad: Any, needed: set[Node] | None) -> tuple:
+    def _call_vjp(self, node: Node, grad: RawArray, needed: set[Node] | None) -> tuple:
         _recover(node)
         call = None if node.recompute is None else node.recompute.call
         if (

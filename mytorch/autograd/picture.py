@@ -26,7 +26,7 @@ class Picture:
     def __init__(
         self, page: tuple[str, str, str], diagram: Diagram, data: Any = None, has_svg: bool = True,
         title: str = "The backward pass",
-    ):  # fmt: skip
+    ):
         self._page, self._diagram, self.data, self._has_svg, self._title = page, diagram, data, has_svg, title
 
     def svg(self) -> str:

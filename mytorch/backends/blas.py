@@ -68,7 +68,7 @@ def add_product(x: RawArray, y: RawArray, out: RawArray, beta: float = 1) -> Non
     elif (
         x.ndim == y.ndim == 2 and x.dtype == y.dtype == out.dtype == np.float32
         and out.strides[-1] == 4 and threads.running and (gemm := _gemm()) is not None
-    ):  # fmt: skip
+    ):
         gemm.matrix_product(x, y, out, beta)
     elif x.dtype.itemsize == 2 and is_half(x.dtype):  # summed in float32 and rounded once, as cuBLAS does
         total = product(x.astype(np.float32), y.astype(np.float32))

@@ -144,7 +144,7 @@ class Kind:
 
     def checks(
         self, x: Any, low: int, high: int, text: str, error: type[Exception], ignored: int | None
-    ) -> bool:  # fmt: skip
+    ) -> bool:
         """Returns whether it sees to it that an error is raised unless low <= x < high: see `ops.bounds`."""
         return False
 

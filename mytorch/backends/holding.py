@@ -33,12 +33,12 @@ _METHODS = (
     "diagonal", "dot", "flatten", "max", "mean", "min", "nonzero", "prod", "ravel", "repeat", "reshape",
     "round", "searchsorted", "squeeze", "std", "sum", "swapaxes", "take", "trace", "transpose", "var", "view",
     "fill", "sort",
-)  # fmt: skip
+)
 
 _FACTORIES = {
     np.arange, np.array, np.asanyarray, np.asarray, np.ascontiguousarray, np.empty, np.eye, np.full,
     np.identity, np.ones, np.tri, np.zeros,
-}  # fmt: skip
+}
 
 
 class HoldingArray(ReadsItem, OtherArray, np.lib.mixins.NDArrayOperatorsMixin):

@@ -5,7 +5,7 @@ PyTorch's `compiler` (`is_compiling`, `disable`, `reset`), and programs as data,
 """
 
 # Each of these modules attaches to Program what it does: draw, optimized, save, memory, chunked, stream, …
-from . import drawing, passes  # noqa: F401
+from . import drawing, pipeline  # noqa: F401
 from .backend import list_backends
 from .compile import compile, explain, reset
 from .controls import (
@@ -19,7 +19,7 @@ from .controls import (
 from .files import saving  # noqa: F401
 from .files.loading import load, thaw
 from .memory import peak  # noqa: F401
-from .parts import chunking, streaming  # noqa: F401
+from .parts import chunking, placed, streaming  # noqa: F401
 from .program.instruction import Instruction, Value
 from .program.program import Program
 from .running import execution, run  # noqa: F401

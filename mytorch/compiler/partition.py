@@ -119,7 +119,7 @@ class Partition:
         if is_default and mode == "reduce-overhead" and self.forward.device is not CPU:
             self.graph = "no CUDA graph: its backward pass comes later"
             if self.backward is None:
-                self.graph = self.forward._executable = Graphed(self.forward)
+                self.graph = self.forward._run = Graphed(self.forward)
         if self.backward is not None and (is_default or callable(backend)):
             self._optimize = lambda program: program.optimized(mode)
             self.backward = self._optimize(self.backward)
@@ -181,7 +181,6 @@ class Partition:
             return tuple([next(found) if is_given else None for is_given in has_gradient])
 
         connect(_op, args, {}, roots, vjp, several=True)
-
 
     def _backward_without(self, absent: tuple[int, ...]) -> Backward | None:
         """Returns the backward pass for results of which some, at these positions, have no gradient: zeros of

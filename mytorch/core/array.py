@@ -206,7 +206,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 _COMPUTING = {
     "average", "clip", "cumprod", "cumsum", "dot", "einsum", "inner", "mean", "nanmean", "nansum",
     "norm", "outer", "prod", "std", "sum", "tensordot", "trace", "var", "vdot",
-}  # fmt: skip
+}
 
 
 def _method(name):
@@ -223,7 +223,7 @@ NUMPY_METHODS = [
     "all", "any", "argmax", "argmin", "argsort", "astype", "clip", "copy", "cumprod", "cumsum", "diagonal",
     "dot", "fill", "flatten", "max", "mean", "min", "nonzero", "prod", "ravel", "repeat", "reshape", "round",
     "searchsorted", "sort", "squeeze", "std", "sum", "swapaxes", "take", "trace", "transpose", "var", "view",
-]  # fmt: skip
+]
 for _name in NUMPY_METHODS:
     setattr(Array, _name, _method(_name))
 
@@ -297,7 +297,7 @@ def _dispatch(function, args, kwargs, like=None, computes=False):
         return _wrap(function(*args, **kwargs))
 
 
-def _unwrap(x: Any, found: list[device]) -> Any:
+def _unwrap(x: object, found: list[device]) -> Any:
     if isinstance(x, Array):
         found.append(x.device)
         return x._array
@@ -311,7 +311,7 @@ def _unwrap(x: Any, found: list[device]) -> Any:
     return _unwrap(inner, found) if type(inner) is Array else x
 
 
-def _wrap(x: Any) -> Any:
+def _wrap(x: object) -> Any:
     if type(x) is np.ndarray or is_raw(x):
         array = Array.__new__(Array)
         array._array = x

@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,10 +27,8 @@ from .unbroadcast import match
 
 
 def backward(
-    roots: Sequence[tuple[Node, RawArray]],
-    retain_graph: bool = False,
-    accumulator: GradAccumulator | None = None,
-    inputs: set[Node] | None = None,
+    roots: Sequence[tuple[Node, RawArray]], retain_graph: bool = False,
+    accumulator: GradAccumulator | None = None, inputs: set[Node] | None = None,
     input_grads: Callable | None = None,
 ) -> None:
     """Propagates each root's gradient to the leaves.
@@ -129,14 +127,14 @@ def raw_input_grads(
             if not (
                 type(part) is np.ndarray and parent.device is CPU
                 and part.shape == parent.shape and part.dtype == parent.dtype
-            ):  # fmt: skip
+            ):
                 part = match(part, parent, node, count - len(grads) - 1)
             owned = is_owned(part)
             result.append((parent, part, owned))
     return result
 
 
-def call_vjp(node: Node, grad: Any, needed: set[Node] | None = None, vjp: Vjp = None) -> tuple:
+def call_vjp(node: Node, grad: RawArray, needed: set[Node] | None = None, vjp: Vjp = None) -> tuple:
     """Returns what the node's vjp, or another in its place, returns for each parent; may be shorter.
 
     Where the output is complex, the gradient is conj(derivative) * g = conj(derivative * conj(g)): the vjp is
@@ -192,7 +190,7 @@ def check_versions(versions: Sequence[tuple[Version, int] | None], node: Node, o
             )
 
 
-def conjugated(grad: Any) -> Any:
+def conjugated(grad: RawArray) -> RawArray:
     """Returns the complex conjugate of a gradient, raw or a Tensor; one that isn't complex as it is."""
     if isinstance(grad, OutputGrads):
         return OutputGrads({i: conjugated(g) for i, g in grad.items()})

@@ -67,7 +67,7 @@ class Node:
     __slots__ = (
         "name", "parents", "vjp", "shape", "dtype", "device", "saved", "tensor", "retain", "hooks",
         "recompute", "trace", "instruction", "__weakref__",
-    )  # fmt: skip
+    )
 
     def __init__(self, name, parents, vjp, shape, dtype, device=CPU, saved=(), recompute=None):
         self.name: str = name
@@ -155,7 +155,7 @@ class View:
 
     __slots__ = ("_base", "replay", "origin", "multiple")
 
-    def __init__(self, base: Any, replay: tuple, multiple: bool = False):
+    def __init__(self, base: object, replay: tuple, multiple: bool = False):
         self._base, self.replay, self.origin = base, replay, base._node
         self.multiple = multiple  # one of several outputs of an op: in-place writes under autograd raise
 
@@ -165,7 +165,7 @@ class View:
         return base if base._view is None else base._view.base
 
 
-def replay_views(replay: tuple, x: Any) -> Any:
+def replay_views(replay: tuple, x: object) -> Any:
     """Applies a chain of view ops (`View.replay`) to another tensor of the base's shape."""
     with DisableTorchFunction():
         for op, args, kwargs in replay:

@@ -48,7 +48,7 @@ _PROMOTE = (None, "common", "float")
 def op(
     forward: Callable | None = None, *, promote: str | None = None, view: bool = False, outputs: bool = False,
     tensors: int = 0, numbers: bool = False, half: bool | str = False,
-) -> Callable:  # fmt: skip
+) -> Callable:
     """Makes a differentiable function of Tensors from a function of raw arrays.
 
     Args:
@@ -84,7 +84,7 @@ def op(
 def _make_call(
     forward: Callable, promote: str | None, view: bool, outputs: bool, tensors: int, numbers: bool,
     upcasts: Callable | None, is_sum: bool,
-) -> Callable:  # fmt: skip
+) -> Callable:
     """The function of Tensors: unwrap, promote, upcast, compute, record."""
     names = forward.__code__.co_varnames[: forward.__code__.co_argcount]
 
@@ -273,7 +273,7 @@ def stands_for_number(x: object) -> bool:
     return bool(forces) and hasattr(type(x), "noted")
 
 
-def cast(r: Any, dtype: np.dtype) -> Any:
+def cast(r: object, dtype: np.dtype) -> Any:
     """Returns an array, a number or None in this dtype, as promotion does it."""
     if r is None:
         return r

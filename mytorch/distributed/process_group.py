@@ -14,7 +14,6 @@ from ..core.grad_mode import _state
 from ..utils.call_site import call_site
 from . import error_report, flight_recorder, watchdog
 from .backends import Request
-from .consistency import ConsistencyChecker, PeerWatch
 from .environment import Timeout, seconds
 from .errors import DistTimeout
 from .polling import spin_seconds
@@ -25,8 +24,12 @@ if TYPE_CHECKING:
     from .backends.local import LocalBackend
     from .backends.mpi import MPIBackend
     from .backends.nccl import NCCLBackend
+    from .backends.threads import ThreadsBackend, ThreadsChecker
+    from .consistency import ConsistencyChecker
+    from .turns import World
 
-    Backend: TypeAlias = LocalBackend | MPIBackend | NCCLBackend
+    Backend: TypeAlias = LocalBackend | MPIBackend | NCCLBackend | ThreadsBackend
+    Checker: TypeAlias = ConsistencyChecker | ThreadsChecker
 
 
 class ProcessGroup:
@@ -42,15 +45,17 @@ class ProcessGroup:
         checker: compares what the ranks call; None if there is only one.
         timeout: of its operations, in seconds.
         recorder: the flight recorder of this process.
+        world: lets other ranks run while this one waits, where they are threads; see `worlds`.
     """
 
     def __init__(
         self, name: str, ranks: tuple[int, ...], rank: int, backend: str, cpu_backend: Backend,
-        make_gpu_backend: Callable[[], Backend], checker: ConsistencyChecker | None, timeout: float,
+        make_gpu_backend: Callable[[], Backend], checker: Checker | None, timeout: float,
         recorder: flight_recorder.FlightRecorder,
-    ):  # fmt: skip
+        world: World | None = None,
+    ):
         self.name, self.ranks, self._rank, self.backend = name, ranks, rank, backend
-        self.checker, self.timeout, self.recorder = checker, timeout, recorder
+        self.checker, self.timeout, self.recorder, self.world = checker, timeout, recorder, world
         self.cpu_backend, self._make_gpu_backend = cpu_backend, make_gpu_backend
         self._gpu_backend: Backend | None = None
         self._count, self._p2p_count = itertools.count(1), itertools.count(1)
@@ -100,15 +105,9 @@ class ProcessGroup:
             self.run("all_reduce", flag, start, f", {ReduceOp.MAX.value}").wait()
 
     def run(
-        self,
-        op: str,
-        raw: RawArray,
-        start: Callable[[Backend], Request],
-        detail: str = "",
-        store: Callable[[], None] | None = None,
-        same_shape: bool = True,
-        peers: tuple[int, ...] | None = None,
-        timeout: float | None = None,
+        self, op: str, raw: RawArray, start: Callable[[Backend], Request], detail: str = "",
+        store: Callable[[], None] | None = None, same_shape: bool = True,
+        peers: tuple[int, ...] | None = None, timeout: float | None = None,
     ) -> Work:
         """Starts an operation with its checks.
 
@@ -124,7 +123,7 @@ class ProcessGroup:
         """
         in_force().once(f"{op}() of a process group")
         for work in self._in_flight[:]:
-            work.is_completed()  # MPI makes progress only when it is polled
+            work.poll()  # MPI makes progress only when it is polled
         counter = self._count if peers is None else self._p2p_count
         seq, site = next(counter), call_site()
         shape, dtype = str(tuple(raw.shape)), str(raw.dtype)
@@ -140,7 +139,7 @@ class ProcessGroup:
                 description = f"{op}({shape if same_shape else 'any shape'}, {dtype}, {device}{detail})"
                 check = self.checker.start(description, seq, site)
             elif self.checker is not None:
-                watch = PeerWatch(self.checker, peers)
+                watch = self.checker.watch(peers)
             request, spin = self._start(record, raw, start), spin_seconds(raw.nbytes)
         except BaseException:
             self.recorder.end(record, flight_recorder.FAILED)
@@ -172,7 +171,7 @@ class ProcessGroup:
             if self._starting_seconds > self.timeout:
                 raise DistTimeout(self.explain_timeout(self._starting, self.timeout))
         for work in self._in_flight[:]:
-            if not work.is_completed() and work.age(elapsed) > work.timeout:
+            if not work.poll() and work.age(elapsed) > work.timeout:
                 raise work.time_out(work.timeout)
 
     def uses_gpu(self) -> bool:

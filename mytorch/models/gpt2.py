@@ -141,7 +141,7 @@ class GPT2(LanguageModel):
             "drop": nn.Dropout(config.dropout_p),
             "h": nn.ModuleList([block(config, layer) for layer in range(config.n_layer)]),
             "ln_f": block.norm(config.n_embd, bias=config.bias),
-        })  # fmt: skip
+        })
         self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
         self.lm_head.weight = self.transformer.wte.weight
         self._init_weights()
@@ -150,7 +150,7 @@ class GPT2(LanguageModel):
     def from_pretrained(
         cls, path_or_name: str | PathLike, dtype: DTypeLike = "float32", device: DeviceLike = None,
         revision: str | None = None, fused: bool | None = None,
-    ) -> GPT2:  # fmt: skip
+    ) -> GPT2:
         """Returns a pretrained model, in evaluation mode.
 
         Args:

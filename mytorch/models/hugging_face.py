@@ -138,7 +138,7 @@ def read_weights(path: Path) -> Iterator[tuple[str, np.ndarray]]:
 def load(
     model_class: type[PretrainedModel], path_or_name: str | os.PathLike, dtype: DTypeLike, device: DeviceLike,
     revision: str | None, options: Mapping[str, Any] = MappingProxyType({}), **changes: object,
-) -> PretrainedModel:  # fmt: skip
+) -> PretrainedModel:
     """Returns a pretrained model; see `PretrainedModel.from_pretrained`.
 
     Args:
@@ -160,9 +160,7 @@ def load(
     return model.eval()
 
 
-def _entry(
-    model: PretrainedModel, known: set[str], name: str, array: np.ndarray
-) -> tuple[str, np.ndarray]:
+def _entry(model: PretrainedModel, known: set[str], name: str, array: np.ndarray) -> tuple[str, np.ndarray]:
     """Returns the name and value here of a tensor in Hugging Face's file; "" if it is no parameter."""
     ours = name if name.startswith(model.file_prefix) else f"{model.file_prefix}{name}"
     for old, new in model.file_renamed.items():

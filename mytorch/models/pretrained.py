@@ -56,7 +56,7 @@ class PretrainedModel(nn.Module):
     def from_pretrained(
         cls, path_or_name: str | PathLike, dtype: DTypeLike = "float32", device: DeviceLike = None,
         revision: str | None = None,
-    ):  # fmt: skip
+    ):
         """Returns the model in a folder or file, or of a name on the Hugging Face Hub, in evaluation mode.
 
         Args:

@@ -44,7 +44,7 @@ __all__ = ["index_put", "select", "narrow"]
 _PLAIN = {int, slice, type(None), type(Ellipsis)}
 
 
-def getitem(x: Tensor, index: Any) -> Tensor:
+def getitem(x: Tensor, index: object) -> Tensor:
     """x[index]: a view if the index has only ints, slices, None and `…`, a copy if it has arrays or bools.
 
     Raises:
@@ -69,7 +69,7 @@ def getitem(x: Tensor, index: Any) -> Tensor:
     return result
 
 
-def setitem(x: Tensor, index: Any, value: Any) -> None:
+def setitem(x: Tensor, index: object, value: object) -> None:
     """x[index] = value, broadcast and cast; differentiable in both.
 
     Raises:
@@ -84,7 +84,7 @@ def setitem(x: Tensor, index: Any, value: Any) -> None:
     _set(x, index, value, "__setitem__")
 
 
-def _set(x: Tensor, index: Any, value: Any, name: str) -> None:
+def _set(x: Tensor, index: object, value: object, name: str) -> None:
     basic, arrays = _read(x, index)
     if not arrays:
         write(x, value, basic, name)
@@ -254,7 +254,7 @@ def _is_like_a_tuple(index: list) -> bool:
     warnings.warn(
         "x[[a, b]] with lists or tensors a, b is taken as x[a, b], as in PyTorch; write x[a, b], or one "
         "array", stacklevel=4,
-    )  # fmt: skip
+    )
     return True
 
 
@@ -342,7 +342,7 @@ def _index_array(i: object, x: Tensor) -> Any:
     return i if same else move(raw, target)  # a Tensor stays one: autograd notices if it is written to later
 
 
-def _is_element(i: Any) -> bool:
+def _is_element(i: object) -> bool:
     """Whether an item of an index is an array without dims of an integer."""
     return getattr(i, "ndim", None) == 0 and i.dtype != bool
 

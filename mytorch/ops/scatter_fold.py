@@ -31,7 +31,7 @@ def scatter_extreme(x, dim, index, src, greatest, include_self):
 
     return y.reshape(shape), (
         grad_x, None, None, lambda g: sent * gather_nd.dual(at_least_1d(g) / shares, *places, dims=dims),
-    )  # fmt: skip
+    )
 
 
 @op

@@ -18,14 +18,14 @@ from .index import getitem
 
 __all__ = [
     "split", "split_with_sizes", "chunk", "tensor_split", "hsplit", "vsplit", "dsplit", "unbind",
-]  # fmt: skip
+]
 
 
 @numpy_names
 def split(
     tensor: Tensor, split_size_or_sections: int | Sequence[int] | None = None, dim: int = 0, *,
     split_size: int | Sequence[int] | None = None,
-) -> tuple[Tensor, ...]:  # fmt: skip
+) -> tuple[Tensor, ...]:
     """The tensor split along `dim` into parts of this size (the last may be smaller) or these sizes; views.
 
     Args:
@@ -89,12 +89,8 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
 
 @numpy_names
 def tensor_split(
-    input: Tensor,
-    indices_or_sections: int | Sequence[int] | Tensor | None = None,
-    dim: int = 0,
-    *,
-    indices: Sequence[int] | None = None,
-    sections: int | None = None,
+    input: Tensor, indices_or_sections: int | Sequence[int] | Tensor | None = None, dim: int = 0, *,
+    indices: Sequence[int] | None = None, sections: int | None = None,
 ) -> tuple[Tensor, ...]:
     """The input split along `dim` into a number of parts, as equal as possible, or at these indices; views.
 

@@ -44,7 +44,7 @@ def torch_function(
         return converted(func(*args, **(kwargs or {})), cls)
 
 
-def converted(result: Any, cls: type[Tensor]) -> Any:
+def converted(result: object, cls: type[Tensor]) -> Any:
     """Returns the tensors of a result as ones of a class, and anything else as it is."""
     if cls is Tensor:
         return result
@@ -130,7 +130,7 @@ def _init(self: Tensor, *args: Any, **kwargs: Any) -> None:
         _set(self, *args, **kwargs)
 
 
-def _keep(self: Tensor, *args: Any, **kwargs: Any) -> None:
+def _keep(self: Tensor, *args: object, **kwargs: object) -> None:
     """In place of `__init__`, where a subclass has only a `__new__`."""
 
 
@@ -192,7 +192,7 @@ def _forward_methods(cls: type[Tensor]) -> None:
 
 def _forwarding(function: Callable) -> Callable:
     @functools.wraps(function)
-    def method(*args: Any, **kwargs: Any) -> Any:
+    def method(*args, **kwargs):
         answer = dispatch(function, args, kwargs)
         return function(*args, **kwargs) if answer is NotImplemented else answer
 
@@ -205,8 +205,8 @@ def _forwarding_property(x: property) -> property:
     return property(_forwarding_slot(get), None if x.fset is None else _forwarding_slot(set_), doc=x.__doc__)
 
 
-def _forwarding_slot(slot: Any) -> Callable:
-    def access(*args: Any) -> Any:
+def _forwarding_slot(slot: Callable) -> Callable:
+    def access(*args):
         answer = dispatch(slot, args, {})
         return slot(*args) if answer is NotImplemented else answer
 

@@ -57,7 +57,7 @@ class LBFGS(Optimizer):
         self, params: Params, lr: float = 1, max_iter: int = 20, max_eval: int | None = None,
         tolerance_grad: float = 1e-7, tolerance_change: float = 1e-9, history_size: int = 100,
         line_search_fn: str | None = None,
-    ):  # fmt: skip
+    ):
         if isinstance(lr, Tensor) and lr.numel() != 1:
             raise ValueError(f"Tensor lr must be 1-element, got shape {list(lr.shape)}")
         if not lr >= 0:
@@ -66,7 +66,7 @@ class LBFGS(Optimizer):
             "lr": lr, "max_iter": max_iter, "max_eval": max_iter * 5 // 4 if max_eval is None else max_eval,
             "tolerance_grad": tolerance_grad, "tolerance_change": tolerance_change,
             "history_size": history_size, "line_search_fn": line_search_fn,
-        })  # fmt: skip
+        })
         if len(self.param_groups) != 1:
             raise ValueError(
                 "LBFGS doesn't support per-parameter options (parameter groups), "
@@ -74,7 +74,7 @@ class LBFGS(Optimizer):
             )
 
     @no_grad()
-    def step(self, closure: Callable[[], Any]) -> Any:
+    def step(self, closure: Callable[[], object]) -> Any:
         """Runs up to `max_iter` iterations, and returns the closure's first result.
 
         Args:
@@ -196,7 +196,7 @@ def _search(closure, params, direction, start, t, tolerance, most):
     return strong_wolfe(evaluate, start, t, tolerance / max(_largest(direction), 1e-300), most)
 
 
-def _evaluated(closure: Callable[[], Any], params: list[Tensor]) -> tuple[Any, float, Tensor]:
+def _evaluated(closure: Callable[[], object], params: list[Tensor]) -> tuple[Any, float, Tensor]:
     """Returns the closure's result, the loss as a number, and the gradient as one vector."""
     with enable_grad():
         result = closure()

@@ -116,7 +116,7 @@ class _Reader:
             put[name] = [i] if wanted and i is not None else []
         return {
             "prefix_ids": put["bos"], "suffix_ids": put["eos"], "bos_token_id": bos, "eos_token_id": eos,
-        }  # fmt: skip
+        }
 
     def id(self, key: str, vocab: dict[str, int], default: int | None = None) -> int | None:
         i = self.value(key, int, default)

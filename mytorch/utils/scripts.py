@@ -35,7 +35,7 @@ def usable_device(name: str) -> str:
 def require_bounds(
     parser: ArgumentParser, args: Namespace, at_least_1: Iterable[str] = (), at_least_0: Iterable[str] = (),
     below_1: Iterable[str] = (),
-) -> None:  # fmt: skip
+) -> None:
     """Ends the program with a line for the user if an option is out of range.
 
     Args:

@@ -56,7 +56,7 @@ def captured(function, *tensors) -> list[Case]:
                 random.integers(-i.kwargs["n"], i.kwargs["n"], x.size) if x.dtype == np.int64
                 else (random.standard_normal(x.size) * 2).astype(x.dtype)
                 for x in i.args
-            ]  # fmt: skip
+            ]
             found.append(Case(i.kwargs["loop"], i.kwargs["rows"], i.kwargs["n"], arrays))
     return found
 

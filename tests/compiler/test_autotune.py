@@ -101,7 +101,7 @@ def test_the_table(cache, figures):
     assert [line.split() for line in lines[1:4]] == [
         ["2.0000", "ms", "0.50", "bits=0", "(chosen)"], ["3.0000", "ms", "0.75", "keeps=False"],
         ["4.0000", "ms", "1.00", "as", "usual"],
-    ]  # fmt: skip
+    ]
     with F.use_fused(False), pytest.raises(RuntimeError, match="not compiled"):
         program().strategies()
 

@@ -83,7 +83,7 @@ def kept(p, m, v, g, size):
 CASES = [
     (adamw, [3], 0), (chain, [2], 0), (exchange, [2], 1), (copy_returned, [0], 1), (changed_behind, [0], 3),
     (views, [2], 0), (part, [], 3), (read_between, [0], 1), (twice, [1], 1), (kept, [0], 1),
-]  # fmt: skip
+]
 
 
 def arguments():
@@ -124,7 +124,7 @@ WRITES = [
     "{x}.copy_({y} @ {z} * 0.1)", "{x}[1:3] = {y}[0:2] * 2", "{x}.zero_()", "{x}.sub_({y}.sum(0))",
     "{new} = {x}.clone()", "{new} = {x}.T", "{new} = {x}.view(36).view(6, 6)", "{new} = {x} * {y} + 1",
     "{new} = {x}.softmax(-1) + {y}", "{new} = {x} @ {y} * 0.1", "{new} = mytorch.zeros(6, 6); {new} += {x}",
-]  # fmt: skip
+]
 
 
 def random_writes(seed):

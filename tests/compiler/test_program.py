@@ -12,10 +12,10 @@ from mytorch.compiler import Program
 from tests.imports import FILES, imported, name_of
 
 METHODS = {  # the folder, or file, of the compiler that attaches each
-    "optimized": "passes", "draw": "drawing", "save": "files", "freeze": "parts", "stream": "parts",
+    "optimized": "pipeline", "draw": "drawing", "save": "files", "freeze": "parts", "stream": "parts",
     "chunked": "parts", "memory": "memory", "source": "running", "strategies": "running", "run": "running",
     "executable": "running", "to": "running",
-}  # fmt: skip
+}
 
 
 def in_a_new_process(code):

@@ -386,10 +386,10 @@ def test_what_is_said():
     assert lines[2:5] == [
         f"   with_lines line {first + 1}", "     1. first call",
         f"        with_lines line {first + 1}: 1 instructions",
-    ]  # fmt: skip
+    ]
     assert [part.__name__ for part in compiled.parts()] == [
         f"with_lines line {first + 1}", f"with_lines lines {first + 3}-{first + 4}"
-    ]  # fmt: skip
+    ]
     assert len(compiled.programs()) == 4  # two parts, two shapes
     compiled.reset()
     assert compiled.history == compiled.parts() == compiled.programs() == []
@@ -469,7 +469,7 @@ def blocks(draw, depth=2):
             head = [
                 "for k in range(2):", "if n % 2:", "if b.sum() > 0:", "with mytorch.no_grad():", "try:",
                 "while n < 3:",
-            ][draw(st.integers(0, 5))]  # fmt: skip
+            ][draw(st.integers(0, 5))]
             inner = draw(blocks(depth - 1))
             if head.startswith("while"):
                 inner = ["n = n + 1", *inner]

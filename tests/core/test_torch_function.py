@@ -121,7 +121,7 @@ def results_keep_the_class(t):
         next(iter(p)), t.nn.functional.gelu(p), t.nn.functional.cross_entropy(p[None], t.tensor([1])),
         p.to(t.float64), p.as_subclass(t.Tensor), t.tensor(p), t.add(x, x, out=p), p.numpy(), p.tolist(),
         p.requires_grad_(),
-    )  # fmt: skip
+    )
 
 
 def a_subclass_goes_before_its_base_and_else_from_left_to_right(t):
@@ -159,7 +159,7 @@ def all_of_them_may_refuse(t):
         lambda: refusing + 1, lambda: t.add(x, refusing), lambda: t.nn.functional.relu(refusing),
         lambda: t.std(Reflected()), lambda: x - Reflected(), lambda: x @ Reflected(),
         lambda: x.add_(Reflected()),
-    )  # fmt: skip
+    )
     errors = []
     for call in calls:
         with pytest.raises(TypeError) as caught:
@@ -277,7 +277,7 @@ def test_the_first_call_passes_the_same_arguments_as_later_ones(nothing_known):
     calls = (
         lambda: F.relu(m), lambda: F.softmax(m, 0), lambda: F.normalize(m, dim=1), lambda: mytorch.mean(m, 0),
         lambda: mytorch.add(m, 2, alpha=3), lambda: mytorch.flip(m, (0,)), lambda: F.linear(m, m),
-    )  # fmt: skip
+    )
     for call in calls:
         overriding.clear()
         first = call()
@@ -531,7 +531,7 @@ PROGRAMS = [
     a_write_is_noticed, autograd_asks_neither_classes_nor_modes, a_checkpoint_does_the_same_again,
     subclasses_are_made_by_new, subclasses_have_only_an_init, copies_of_parameters, a_module_holds_one,
     functions_of_autograd,
-]  # fmt: skip
+]
 
 
 def values(x):
@@ -670,7 +670,7 @@ def test_names_of_functions():
         mytorch.nn.functional.relu: "mytorch.nn.functional.relu", mytorch.Tensor.add_: "mytorch.Tensor.add_",
         mytorch.Tensor.shape.__get__: "mytorch.Tensor.shape.__get__",
         mytorch.linalg.svd: "mytorch.linalg.svd", mytorch.manual_seed: None, len: None,
-    }  # fmt: skip
+    }
     assert {f: o.resolve_name(f) for f in names} == names
     found = o.get_overridable_functions()
     assert mytorch.stack in found[mytorch] and mytorch.Tensor.sum in found[mytorch.Tensor]

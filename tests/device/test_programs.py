@@ -149,7 +149,7 @@ def test_each_device_has_its_program():
     assert [reason for reason, _ in double.history] == [
         "first call", "an argument is float32[2] on cuda:0, was float32[2]",
         "an argument is float32[2] on cuda:1, was float32[2] on cuda:0",
-    ]  # fmt: skip
+    ]
     layer = nn.Linear(2, 2)
     compiled = mytorch.compile(layer)
     for where in ("cpu", DEVICE):
@@ -232,7 +232,7 @@ def test_no_gradient_is_copied(monkeypatch):
         ("clip_grad_norm", "of them"), ("averaged", "of them"), ("AdamW", "of them"),
         ("zeros in place", "host.call comes first"),
     ],
-)  # fmt: skip
+)
 def test_graphed_training_steps(name, part):
     (ours, function), (want, _) = trained(name, 6, mode="reduce-overhead"), trained(name, 6, mode="default")
     line = mytorch.compiler.explain(function).splitlines()[-1]

@@ -29,7 +29,7 @@ AREAS = {
 SWAPS = {
     ast.Add: ast.Sub, ast.Mult: ast.Div, ast.And: ast.Or, ast.Lt: ast.LtE, ast.Gt: ast.GtE,
     ast.Eq: ast.NotEq, ast.Is: ast.IsNot, ast.In: ast.NotIn,
-}  # fmt: skip
+}
 SWAPS |= {b: a for a, b in SWAPS.items()}
 
 

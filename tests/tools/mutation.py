@@ -29,7 +29,7 @@ from faults import AREAS, Faults, planned
 PRELOADED = (
     "numpy", "scipy.special", "numba", "torch", "torch.testing._internal.common_methods_invocations",
     "torch.testing._internal.common_modules", "hypothesis.extra.numpy", "pytest",
-)  # fmt: skip
+)
 
 
 def decide(tree, mutant, select):

@@ -113,6 +113,14 @@ def _simplified(loop: Loop) -> list[Step]:
     return steps
 
 
+def _costs_of(steps: Sequence[Step]) -> list[int]:
+    """Returns what an element of each step costs, with those that it is computed of."""
+    costs: list[int] = []
+    for step in steps:
+        costs.append(_COSTS.get(step.name, 1) + sum([costs[k] for k in step.steps()]))
+    return costs
+
+
 class NumbaPrinter(LoopPrinter):
     """Prints a routine for a row, or for a part of a flat loop, and the kernel, which calls it.
 
@@ -190,9 +198,7 @@ class NumbaPrinter(LoopPrinter):
     def _keep(self) -> None:
         """Keeps costly elements for later sweeps: in the memory of an output that is stored later, or in
         memory of their own."""
-        costs: list[int] = []
-        for step in self.steps:
-            costs.append(_COSTS.get(step.name, 1) + sum([costs[k] for k in step.steps()]))
+        costs = _costs_of(self.steps)
         free = [k for k in self.loop.outputs if self.steps[k].kind == FULL]
         for stage in reversed(range(len(self.sweeps()))):
             while costly := [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from ...backends import gpu_errors
 from ...backends.address import address_of
 from ...backends.blas import product
 from ...backends.device import CPU, META, RawArray, array_module, device
-from ...backends.kinds import NUMPY
+from ...backends.kinds import GPU, NUMPY
 from ...backends.sliding_window import sliding_window_view
 from ...ops.bounds import ERRORS, require_range
 from ...ops.linalg_checks import lapack
@@ -76,12 +76,12 @@ class PythonPrinter:
         Raises:
             ValueError: it calls a function that NumPy hasn't.
         """
-        statement = _HOST if i.is_host else _STATEMENTS.get(i.name)
-        if statement is not None:
-            return statement(self, i)
+        if i.is_host or i.name in _STATEMENTS:
+            return self._host(i) if i.is_host else _STATEMENTS[i.name](self, i)
         args = [self.argument(x) for x in i.args]
-        short = _EXPRESSIONS.get(i.name)
-        call = short(self, i, args) if short is not None else None
+        if i.name in _TEMPLATES:
+            return [_assigned(i, _TEMPLATES[i.name].format(*args))]
+        call = _CALLS[i.name](self, i, args) if i.name in _CALLS else None
         return [_assigned(i, call or self._call(i, args))]
 
     def argument(self, x: object) -> str:
@@ -135,20 +135,13 @@ class PythonPrinter:
         for y in i.outputs:
             if any([x.dtype != y.dtype for x in inputs]):  # of halves, not rounded yet
                 return f"product({', '.join([f'{x}.astype({y.dtype.name!r})' for x in args])})"
-        are_small = all([x.dtype == np.float32 and x.size < SMALL for x in (*inputs, *i.outputs)])
-        is_small = self.target is CPU and are_small  # not worth more than one thread
+        is_small = self.target is CPU and _are_small((*inputs, *i.outputs))
         if is_small and [x.ndim for x in inputs] == [2, 2]:
             return f"{args[0]}.dot({args[1]})"  # the same product, called faster
         if is_small or "out" in i.kwargs:
             return None
         options = [f"{name}={self.argument(x)}" for name, x in i.kwargs.items()]
         return f"product({', '.join([*args, *options])})"  # BLAS on the pool of threads, or cuBLAS
-
-    def _getitem(self, i: Instruction, args: list[str]) -> str:
-        return f"{args[0]}[{args[1]}]"
-
-    def _property(self, i: Instruction, args: list[str]) -> str:
-        return args[0] + i.name
 
     def _reshape(self, i: Instruction, args: list[str]) -> str | None:
         """A microsecond less than NumPy's function."""
@@ -159,19 +152,12 @@ class PythonPrinter:
         has_options = any([x is not None and x is not False for x in i.kwargs.values()])  # 0 is an axis
         return f"{args[0]}.sum()" if len(i.inputs()) == len(args) == 1 and not has_options else None
 
-    def _setitem(self, i: Instruction) -> list[str]:
-        x, index, value = map(self.argument, i.args)
-        return [f"{x}[{index}] = {value}"]
-
-    def _arranged(self, i: Instruction) -> list[str]:
-        return [_assigned(i, f"arranged({name_of(i.args[0])}, {i.outputs[0].strides})")]
-
-    def _in_order(self, i: Instruction) -> list[str]:
-        return [_assigned(i, f"in_order({name_of(i.args[0])})")]
+    def _arranged(self, i: Instruction, args: list[str]) -> str:
+        return f"arranged({args[0]}, {i.outputs[0].strides})"
 
     def _kernel(self, i: Instruction) -> list[str]:
         name, *args = i.args
-        self._named(name, functools.partial(run_kernel, name, self.target.type))
+        self._named(name, functools.partial(run_kernel, name, self.target.kernels))
         return self._results(i, f"{name}({', '.join(map(self.argument, args))})")
 
     def _vjp(self, i: Instruction) -> list[str]:
@@ -201,7 +187,7 @@ class PythonPrinter:
     def _check(self, i: Instruction) -> list[str]:
         if self.target is META:
             return []
-        self._named("check", require_range if self.target is CPU else gpu_errors.check_range)
+        self._named("check", gpu_errors.check_range if self.target.kind is GPU else require_range)
         low, high, text, ignored = [repr(i.kwargs[name]) for name in ("low", "high", "text", "ignored")]
         error = ERRORS[i.kwargs["error"]].__name__
         return [f"check({name_of(i.args[0])}, {low}, {high}, {text}, {error}, {ignored})"]
@@ -233,21 +219,27 @@ class PythonPrinter:
         return name_of(x) if x.ndim == 1 else f"{name_of(x)}.reshape(-1)"
 
 
-_HOST = PythonPrinter._host
 _STATEMENTS: dict[str, Callable] = {
     "loop": PythonPrinter._loop, "kernel": PythonPrinter._kernel, "kernel.vjp": PythonPrinter._vjp,
-    "check": PythonPrinter._check, "launch": PythonPrinter._launch, "arranged": PythonPrinter._arranged,
-    "in_order": PythonPrinter._in_order, ".setitem": PythonPrinter._setitem,
+    "check": PythonPrinter._check, "launch": PythonPrinter._launch,
 }  # fmt: skip
-_EXPRESSIONS: dict[str, Callable] = {  # shorter than NumPy's call; None where they don't fit
+_TEMPLATES = {
+    ".getitem": "{}[{}]", ".setitem": "{}[{}] = {}", "in_order": "in_order({})", ".T": "{}.T", ".mT": "{}.mT",
+    ".real": "{}.real", ".imag": "{}.imag",
+}  # fmt: skip
+_CALLS: dict[str, Callable] = {  # shorter than NumPy's call; None where they don't fit
     "matmul": PythonPrinter._matmul, "reshape": PythonPrinter._reshape, "sum": PythonPrinter._sum,
-    ".getitem": PythonPrinter._getitem,
-    **dict.fromkeys((".T", ".mT", ".real", ".imag"), PythonPrinter._property),
+    "arranged": PythonPrinter._arranged,
 }  # fmt: skip
 
 
 def _assigned(i: Instruction, call: str) -> str:
     return f"{', '.join(map(name_of, i.outputs))} = {call}" if i.outputs else call
+
+
+def _are_small(arrays: Iterable[Value]) -> bool:
+    """Whether an instruction of these arrays isn't worth more than one thread."""
+    return all([x.dtype == np.float32 and x.size < SMALL for x in arrays])
 
 
 def _checked(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 from ..program.instruction import Instruction, Value
@@ -25,22 +26,29 @@ class _Stores:
     """The gradients of a program that only become `.grad`, and the instructions that do so."""
 
     def __init__(self, program: Program):
-        self._instructions, results = program.instructions, program.results()
+        self._instructions, self._uses = program.instructions, program.uses()
+        self._results = Counter(program.results())
+        self._may_return_lazy = program.gives_lazy
         self._numbers = {i: number for number, i in enumerate(self._instructions)}
-        self._uses, self._results = program.uses(), {*results}
-        once = {y for y in results if results.count(y) == 1 and y not in self._uses}
-        self._returned = once if program.gives_lazy else set()
-        only = {y: users[0] for y, users in self._uses.items() if len(users) == 1 and y not in results}
-        self._only = {y: i for y, i in only.items() if i.name in ("host.set_grad", "host.add_grad")}
-        makers = [i for i in self._instructions if i.name == "kernel.vjp"]
-        self._vjps = {y: self._numbers[i] for i in makers for y in i.outputs}
+        self._only = {y: users[0] for y, users in self._uses.items() if self._becomes_grad(y, users)}
+        vjps = [i for i in self._instructions if i.name == "kernel.vjp"]
+        self._vjps = {y: self._numbers[i] for i in vjps for y in i.outputs}
+
+    def _becomes_grad(self, y: Value, users: list[Instruction]) -> bool:
+        """Whether a value has no other use than to become `.grad`."""
+        names = [user.name for user in users]
+        return names in (["host.set_grad"], ["host.add_grad"]) and y not in self._results
+
+    def _is_left_to_caller(self, y: Value) -> bool:
+        """Whether the caller gets a gradient, and nothing else does."""
+        return self._may_return_lazy and self._results[y] == 1 and y not in self._uses
 
     def with_users(self, i: Instruction) -> tuple[Instruction, list[Instruction]]:
         """Returns an instruction, and those that make its results `.grad`, if they can be behind it."""
         users = [self._only[y] for y in i.outputs if y in self._only]
         if i.name == "kernel.vjp":
             pairs = zip(i.kwargs["wanted"], i.outputs, strict=True)
-            lazy = tuple([k for k, y in pairs if y in self._only or y in self._returned])
+            lazy = tuple([k for k, y in pairs if y in self._only or self._is_left_to_caller(y)])
             return (replace(i, kwargs={**i.kwargs, "lazy": lazy}) if lazy else i), users
         is_product = i.name == "matmul" and users and users[0].args[1:] == i.outputs
         return i, users if is_product and self._sets_only(self._numbers[i], users[0]) else []
@@ -68,5 +76,5 @@ class _Stores:
             return []
         terms = [x for x in i.args if isinstance(x, Value) and x in self._vjps and len(self._uses[x]) == 1]
         kinds = {(x.shape, x.dtype) for x in (*terms, *i.outputs)}
-        is_plain = len(terms) == 2 and len(kinds) == 1 and self._results.isdisjoint(terms)
+        is_plain = len(terms) == 2 and len(kinds) == 1 and self._results.keys().isdisjoint(terms)
         return sorted(terms, key=self._vjps.__getitem__) if is_plain else []

@@ -33,7 +33,7 @@ KERNELS = (
 KERNELS_IN_HALF = ("sigmoid", "silu", "leaky_relu", "relu", "squared_relu", "softmax", "log_softmax")
 # Those that check elements, which aren't there in a capture, and the number of arguments for their checkers.
 CHECKED = {"embedding": 7, "cross_entropy": 7, "linear_cross_entropy": 8}
-_APART = ("linear", "layer_norm", "add_layer_norm", "rms_norm", "group_norm", "gelu", "swiglu", "geglu")
+_TAKEN_APART = ("linear", "layer_norm", "add_layer_norm", "rms_norm", "group_norm", "gelu", "swiglu", "geglu")
 _SMALL = 1 << 14  # elements
 _SMALL_PRODUCT = 1 << 20  # multiplications
 
@@ -45,8 +45,9 @@ def call_kernel(composite: Composite, args: tuple, has_kernels: bool) -> Any:
         has_kernels: without, only those are kept that check elements.
     """
     name = composite.__name__
-    is_kept = name in (KERNELS if has_kernels else CHECKED) or (has_kernels and _is_half_on_a_gpu(name, args))
-    if not is_kept or composite.manual_variant is None:
+    is_half = has_kernels and _is_half_on_a_gpu(name, args)
+    is_kernel = is_half or name in (KERNELS if has_kernels else CHECKED)
+    if not is_kernel or composite.manual_variant is None:
         return None
     if _is_small(name, args):
         return None
@@ -63,7 +64,7 @@ def _is_half_on_a_gpu(name: str, args: tuple) -> bool:
 def _is_small(name: str, args: tuple) -> bool:
     """Whether the call of a kernel takes longer than what it computes: loops and a bare product take less."""
     tensors = [x for x in args if isinstance(x, Tensor)]
-    if name not in _APART or any([x.dtype != np.float32 and x.dtype.kind == "f" for x in tensors]):
+    if name not in _TAKEN_APART or any([x.dtype != np.float32 and x.dtype.kind == "f" for x in tensors]):
         return False
     if name == "linear":
         return tensors[0].ndim > 1 and tensors[0].numel() * len(tensors[1]) < _SMALL_PRODUCT

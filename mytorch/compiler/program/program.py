@@ -46,7 +46,7 @@ class Program:
     position: dict[str, Any] | None = None
     is_tuned: bool = False
     loose: tuple[Value, ...] = ()
-    _executable: Any = field(default=None, init=False, repr=False, compare=False)  # of `running`
+    _run: Any = field(default=None, init=False, repr=False, compare=False)  # its Executable, of `running`
     _stream: Any = field(default=None, init=False, repr=False, compare=False)  # the last one, of `parts`
 
     def __str__(self) -> str:

@@ -175,17 +175,9 @@ def source(program: Program, target: str | None = None) -> str:
 
 
 class Strategies(dict):
-    """The `Tuning` of each loop of a program, by its name in the source; as text, a table of the times.
-
-    The program runs a loop as it is told: `program.strategies()["loop0"] = Strategy(threads=1)`.
-
-    Raises:
-        RuntimeError: loops aren't compiled.
-    """
+    """The `Tuning` of each loop of a program, by its name in the source: see `strategies`."""
 
     def __init__(self, program: Program):
-        if not is_compiled():
-            raise RuntimeError("strategies(): loops are not compiled without Numba, or with use_fused(False)")
         super().__init__({name: _tuning(i) for i, name in FunctionPrinter(program).loops.items()})
         self._program = program
 
@@ -206,6 +198,8 @@ def strategies(program: Program) -> Strategies:
     Raises:
         RuntimeError: loops aren't compiled.
     """
+    if not is_compiled():
+        raise RuntimeError("strategies(): loops are not compiled without Numba, or with use_fused(False)")
     return Strategies(program)
 
 
@@ -238,6 +232,6 @@ def runnable(loop: Loop, strategy: Strategy = DEFAULT, target: device = CPU) -> 
     """
     if target is CPU:
         return loaded(loop, strategy) if is_compiled() else loop.in_numpy
-    if not uses_kernels() or why_not(target.type):
+    if not uses_kernels() or why_not(target.kernels):
         return replace(loop, places=()).in_numpy
     return functools.partial(triton_source.launched, loop)

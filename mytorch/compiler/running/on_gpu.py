@@ -211,7 +211,7 @@ def _used_by(optimizer: Optimizer) -> tuple[list, list]:
 
 def _fits(i: Instruction) -> bool:
     """Whether an instruction can be in a graph."""
-    if i.name == "host.norm":  # that of an optimizer is left to its next step
+    if i.name == "host.norm":  # `Optimizer.clip_grad_norm` leaves a factor to the optimizer's next step
         optimizer, (*_, checks) = getattr(i.args[0].target, "__self__", None), i.args[1]
         return not checks and (optimizer is None or optimizer.is_capturable())
     if i.name == "host.step":

@@ -20,9 +20,9 @@ from .on_gpu import OnGPU
 
 def executable(program: Program) -> Executable:
     """Returns the function of raw arrays that runs a program; it is generated once."""
-    if program._executable is None:
-        program._executable = (Executable if program.device is CPU else OnGPU)(program)
-    return program._executable
+    if program._run is None:
+        program._run = (Executable if program.device is CPU else OnGPU)(program)
+    return program._run
 
 
 def run(program: Program, *tensors: Tensor | RawArray) -> Any:

@@ -28,7 +28,7 @@ def capture(function: Callable, *examples: object, **named: object) -> Program:
 
     All that happens is part of it: the forward pass, the backward pass, what is written in place, steps of
     optimizers. Composites are taken apart, except those with kernels that do more than loops can (see
-    `kernels.KEPT`); with `F.use_fused(False)` these, too.
+    `kernels.KERNELS`); with `F.use_fused(False)` these, too.
 
     Args:
         function: of tensors, numbers and nested structures of these. Numbers are constants of the program;

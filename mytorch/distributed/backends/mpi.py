@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _OPS = {
     ReduceOp.SUM: "SUM", ReduceOp.AVG: "SUM", ReduceOp.PRODUCT: "PROD", ReduceOp.MIN: "MIN",
     ReduceOp.MAX: "MAX", ReduceOp.BAND: "BAND", ReduceOp.BOR: "BOR", ReduceOp.BXOR: "BXOR",
-}  # fmt: skip
+}
 # A bool is a byte of 0 or 1: its sum is "any", its product "all".
 _BOOL_OPS = _OPS | {ReduceOp.SUM: "MAX", ReduceOp.PRODUCT: "MIN"}
 _CANCEL_SECONDS = 1.0

@@ -133,6 +133,6 @@ __all__ = [
     "mish", "prelu", "relu6", "rrelu", "selu", "softmin", "softplus", "softshrink", "softsign", "swiglu",
     "tanhshrink", "threshold", "celu_", "elu_", "hardtanh_", "leaky_relu_", "relu_", "rrelu_", "selu_",
     "threshold_", "alibi_bias", "geglu", "rotary_embedding", "soft_cap", "squared_relu",
-]  # fmt: skip
+]
 
 make_them_take_arrays(globals(), __all__)

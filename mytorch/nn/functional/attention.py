@@ -25,16 +25,9 @@ def _heads_inside(y: Tensor) -> Tensor:
 
 @composite(order=_heads_inside)
 def scaled_dot_product_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-    sliding_window: int | None = None,
-    soft_cap: float | None = None,
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
+    is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
+    sliding_window: int | None = None, soft_cap: float | None = None,
 ) -> Tensor:
     """Returns softmax(Q K^T / sqrt(E) + mask) V: for each query a weighted mean of the values.
 

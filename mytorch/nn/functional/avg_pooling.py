@@ -30,7 +30,7 @@ IN_CACHE, SHORT_ROW = 1 << 20, 16
 def avg_pool1d(
     input: Tensor, kernel_size: IntOrInts, stride: IntOrInts | None = None, padding: IntOrInts = 0,
     ceil_mode: bool = False, count_include_pad: bool = True,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Returns the mean of each window over the last dim, (N, C, L) or (C, L): see `avg_pool2d`.
 
     >>> F.avg_pool1d(mytorch.tensor([[[1.0, 3.0, 2.0, 0.0]]]), 2)
@@ -43,7 +43,7 @@ def avg_pool1d(
 def avg_pool2d(
     input: Tensor, kernel_size: IntOrInts, stride: IntOrInts | None = None, padding: IntOrInts = 0,
     ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Returns the mean of each window over the last two dims, (N, C, H, W) or (C, H, W); int64 truncates.
 
     Args:
@@ -65,7 +65,7 @@ def avg_pool2d(
 def avg_pool3d(
     input: Tensor, kernel_size: IntOrInts, stride: IntOrInts | None = None, padding: IntOrInts = 0,
     ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Returns the mean of each window over the last three dims, with or without N: see `avg_pool2d`.
 
     >>> F.avg_pool3d(mytorch.ones(1, 3, 8, 8, 8), 2).shape
@@ -116,7 +116,7 @@ def adaptive_avg_pool3d(input: Tensor, output_size: IntOrInts) -> Tensor:
 def lp_pool1d(
     input: Tensor, norm_type: float, kernel_size: IntOrInts, stride: IntOrInts | None = None,
     ceil_mode: bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Returns (sum x^p)^(1/p) over each window of the last dim, p = `norm_type`: see `avg_pool2d`.
 
     >>> F.lp_pool1d(mytorch.tensor([[[3.0, 4.0]]]), 2, kernel_size=2)
@@ -128,7 +128,7 @@ def lp_pool1d(
 def lp_pool2d(
     input: Tensor, norm_type: float, kernel_size: IntOrInts, stride: IntOrInts | None = None,
     ceil_mode: bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Returns (sum x^p)^(1/p) over each window of the last two dims: see `lp_pool1d`.
 
     >>> F.lp_pool2d(mytorch.ones(1, 3, 8, 8), 2, kernel_size=2).shape
@@ -140,7 +140,7 @@ def lp_pool2d(
 def lp_pool3d(
     input: Tensor, norm_type: float, kernel_size: IntOrInts, stride: IntOrInts | None = None,
     ceil_mode: bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Returns (sum x^p)^(1/p) over each window of the last three dims: see `lp_pool1d`.
 
     >>> F.lp_pool3d(mytorch.ones(1, 3, 8, 8, 8), 2, kernel_size=2).shape

@@ -71,7 +71,7 @@ class Composite:
         self.reference, self.outputs, self.order = reference, outputs, order
         self.manual_variant: Callable | None = None
         self.kernels: dict[str, Callable] = {}
-        self.suppliers: dict[str, Callable[..., Any]] = {}
+        self.suppliers: dict[str, Callable[..., None]] = {}
         self.checker: Callable | None = None
         self.autocast: Callable | None = None
         self.signature = inspect.signature(reference)
@@ -197,7 +197,9 @@ class Composite:
             target = device_of(raw_of(first))
             kind = (stand_in(target) if forces else target).kernels
             try:
-                kernel = self.kernels.get(kind) or self.kernel(kind, bool(fused))
+                # A call in a checkpoint, which is made again, waits for its kernel: the manual variant draws
+                # other numbers.
+                kernel = self.kernels.get(kind) or self.kernel(kind, bool(fused) or _state.tape is not None)
                 result = kernel(*args)
                 if fused:
                     thread.kernel_ran = True
@@ -215,7 +217,7 @@ class Composite:
     # The rule for half precision: unless a variant takes it, arguments are upcast to float32 and the results
     # are rounded once to the half dtype, or to `dtype`; also where parameters are float32, unlike in ops.
 
-    def run_reference(self, *args: Any) -> Result:
+    def run_reference(self, *args: object) -> Result:
         half = self._half_dtype(args)
         result = self.reference(*(args if half is None else map(upcast, args)))
         result = result if half is None else downcast(result, half)
@@ -241,7 +243,7 @@ class Composite:
                 return dtype if wanted is None else wanted
         return None
 
-    def _bind(self, args: tuple, kwargs: dict[str, Any]) -> tuple:
+    def _bind(self, args: tuple, kwargs: dict[str, object]) -> tuple:
         """Returns all arguments by position, with the defaults."""
         if self._modern is not None:
             args, kwargs = self._modern(args, kwargs)

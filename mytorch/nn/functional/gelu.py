@@ -22,7 +22,7 @@ TANH_FORM = (math.sqrt(2 / math.pi), math.sqrt(2 / math.pi) * 0.044715)
 EXACT_FORM = (
     7.97884941e-1, 3.63330846e-2, -3.25949759e-5, -5.53061935e-5,
     3.96474436e-6, -1.32263333e-7, 1.75617052e-9,
-)  # fmt: skip
+)
 
 
 @composite

@@ -100,7 +100,7 @@ def _version() -> str:
     parts = [
         str(here), platform.python_version(), importlib.metadata.version("numba"), cpu_features(),
         os.environ.get("NUMBA_CACHE_DIR", ""),
-    ]  # fmt: skip
+    ]
     content = "\n".join(parts).encode() + b"".join(source.read_bytes() for source in sources)
     return hashlib.sha256(content).hexdigest()[:16]
 

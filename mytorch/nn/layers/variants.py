@@ -69,7 +69,7 @@ def with_variants(layer: type[Module]) -> type[Module]:
         return layer
 
     @functools.wraps(init)
-    def __init__(self: Module, *args: Any, auto: bool = False, fused: bool | None = None, **kwargs: Any):
+    def __init__(self: Module, *args, auto: bool = False, fused: bool | None = None, **kwargs):
         init(self, *args, **kwargs)
         if auto is not False:
             self.auto = auto

@@ -20,11 +20,8 @@ from ..fused_ops import norm
 
 
 def clip_grad_norm_(
-    parameters: Tensor | Iterable[Tensor],
-    max_norm: float,
-    norm_type: float = 2.0,
-    error_if_nonfinite: bool = False,
-    foreach: bool | None = None,
+    parameters: Tensor | Iterable[Tensor], max_norm: float, norm_type: float = 2.0,
+    error_if_nonfinite: bool = False, foreach: bool | None = None,
 ) -> Tensor:
     """Scales all gradients in place so that the norm of all of them, as one vector, is at most `max_norm`.
 
@@ -101,9 +98,7 @@ def clip_grad_value_(
 
 
 def get_total_norm(
-    tensors: Tensor | Iterable[Tensor | Array],
-    norm_type: float = 2.0,
-    error_if_nonfinite: bool = False,
+    tensors: Tensor | Iterable[Tensor | Array], norm_type: float = 2.0, error_if_nonfinite: bool = False,
     foreach: bool | None = None,
 ) -> Tensor:
     """Returns the norm of all these tensors as one vector; arguments as for `clip_grad_norm_`."""

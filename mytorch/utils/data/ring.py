@@ -79,7 +79,7 @@ class Lease:
         self._block, self._on_end = block, on_end
         self.__array_interface__ = {
             "version": 3, "shape": (block.size,), "typestr": "|u1", "data": (block.address, False)
-        }  # fmt: skip
+        }
 
     def __del__(self):
         self._on_end(self._block.number)
