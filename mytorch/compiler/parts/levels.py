@@ -30,7 +30,7 @@ class Levels:
     def __init__(self, program: Program, rows: int, uncut: Set[Instruction] = frozenset()):
         self.bases, self.rows, self._uncut = program.bases(), rows, uncut
         self.changed = {self.bases.get(x, x) for x in program.changed_storages()}
-        self.makers = {y: i for i in program.instructions for y in i.outputs}
+        self.makers = program.makers()
         self.of: dict[Instruction, int] = {}
         self.cuts: dict[Instruction, Cut] = {}
         self._dims = {x: 0 for x in program.inputs if x.ndim and x.shape[0] == rows > 1}
