@@ -59,6 +59,10 @@ class Levels:
         """Returns the dims of those among some values that are made part by part."""
         return {x: dim for x in values if (dim := self.dim_of(x)) is not None}
 
+    def is_gradient(self, y: Value) -> bool:
+        """Returns whether a value is kept as a `.grad`."""
+        return self.makers[y].name == "host.set_grad"
+
     def is_stale(self, i: Instruction, number: int) -> bool:
         """Returns whether what an instruction takes is written to before a stage, so that it can't run there
         again."""
