@@ -92,27 +92,36 @@ class Demand:
 
         What a segment takes lives until the segment ends; what crosses, until the run ends.
         """
-        changes = [[0] * (self._end + 2) for _ in range(count)]
+        found = [_Timeline(self._end) for _ in range(count)]
         segment = [k for k, (_, inside) in enumerate(assignment.segments()) for _ in inside]
         last = {k: number for number, k in enumerate(segment)}
-
-        def hold(number: int | None, nbytes: int, start: int = 0, stop: int = self._end) -> None:
-            for change in changes if number is None else [changes[number]]:
-                change[start] += nbytes
-                change[stop + 1] -= nbytes
-
         for x, number in assignment.homes.items():
-            if x not in self._made:
-                hold(number, self.state.get(x, nbytes_of(x) if x.of is None else 0))
-                continue
-            (start, nbytes), stop = self._made[x], self._last[x]
-            if stop < self._end and segment[stop] != segment[start]:
-                stop = last[segment[stop]]
-            hold(number, nbytes, start, self._end if x in assignment.copies else stop)
-        for x, numbers in assignment.copies.items():
-            for number in numbers:
-                hold(number, nbytes_of(x), self._made.get(x, (0,))[0])
-        return [max(accumulate(change)) for change in changes]
+            for timeline in found if number is None else [found[number]]:
+                if x in self._made:
+                    (start, nbytes), stop = self._made[x], self._last[x]
+                    is_inside = stop < self._end and segment[stop] == segment[start]
+                    stop = stop if is_inside or stop == self._end else last[segment[stop]]
+                    timeline.hold(nbytes, start, self._end if x in assignment.copies else stop)
+                elif x.of is None:
+                    timeline.hold(self.state.get(x, nbytes_of(x)))
+        for x, number in [(x, number) for x, numbers in assignment.copies.items() for number in numbers]:
+            found[number].hold(nbytes_of(x), self._made[x][0] if x in self._made else 0)
+        return [timeline.peak() for timeline in found]
+
+
+class _Timeline:
+    """The bytes that are held on a device while a program runs, as changes before each instruction."""
+
+    def __init__(self, end: int):
+        self._changes = [0] * (end + 2)
+
+    def hold(self, nbytes: int, start: int = 0, stop: int | None = None) -> None:
+        """Adds bytes that are held from an instruction to another one, or to the end."""
+        self._changes[start] += nbytes
+        self._changes[-1 if stop is None else stop + 1] -= nbytes
+
+    def peak(self) -> int:
+        return max(accumulate(self._changes))
 
 
 def _bytes_of_output(y: Value, i: Instruction) -> int:
@@ -149,6 +158,7 @@ def assigned(program: Program, devices: list[device], room: list[float]) -> tupl
     flow = Dataflow(program)
     demand, weights = Demand(flow), flow.weights()
     costs, resident = _along(flow, demand, weights)
+
     def excess(needed: list[int]) -> float:
         return sum([max(used - limit, 0) for used, limit in zip(needed, room, strict=True)])
 

@@ -38,16 +38,21 @@ class Dataflow:
         self._fixed = {self.base(x) for i in placed for x in i.written} | {*program.gradients()}
         self.kept = program.state.keys() - program.changed_storages()
         self.group = _joined({i: self._ties(i) for i in placed})
-        self.groups: dict[Value, dict[Instruction, None]] = {}
-        owners = {id(owner()): x for x, owner in program.owners.items()}
-        for i in placed:
-            for x in [x for x in (*i.inputs(), *i.outputs) if x.dtype.kind != "O"]:
-                self.groups.setdefault(x, {})[self.group[i]] = None
-            if i.is_host and (parameter := owners.get(id(i.args[0].target))) is not None:
-                self.groups[parameter] = {self.group[i]: None, **self.groups.get(parameter, {})}
+        self.groups = self._groups_of_values(placed)
         forward = takewhile(lambda i: not i.origin.startswith(BACKWARD), placed)
         computing = [i for i in forward if any([y.of is None for y in i.outputs])]  # views may come earlier
         self.anchors = [*dict.fromkeys([self.group[i] for i in computing])]
+
+    def _groups_of_values(self, placed: list[Instruction]) -> dict[Value, dict[Instruction, None]]:
+        owners = {id(owner()): x for x, owner in self.program.owners.items()}
+        found: dict[Value, dict[Instruction, None]] = {}
+        for i in placed:
+            group = {self.group[i]: None}
+            for x in [x for x in (*i.inputs(), *i.outputs) if x.dtype.kind != "O"]:
+                found[x] = found.get(x, {}) | group
+            if i.is_host and (parameter := owners.get(id(i.args[0].target))) is not None:
+                found[parameter] = group | found.get(parameter, {})
+        return found
 
     def base(self, x: Value) -> Value:
         """Returns the value in whose memory another one lies."""
