@@ -150,7 +150,8 @@ def test_a_training_step_on_gpus(fake_cuda, dropout):
         assert {p.device for p in model.parameters()} == {*call.devices}
 
 
-def test_the_fewest_bytes_cross():
+@pytest.mark.parametrize("optimized", [False, True])
+def test_the_fewest_bytes_cross(optimized):
     mytorch.manual_seed(0)
     sizes = (64, 96, 8, 96, 64)
     model = nn.Sequential(*[nn.Linear(a, b, bias=False) for a, b in zip(sizes, sizes[1:])])  # noqa: B905
@@ -161,6 +162,7 @@ def test_the_fewest_bytes_cross():
         return loss
 
     program = capture(step, mytorch.randn(16, 64))
+    program = program.optimized() if optimized else program
     needed = program.placed(devices(1)).needed[0]
     call = program.placed(devices(2), memory=int(0.7 * needed))
     assert call.nbytes == 2 * 16 * 8 * 4  # the narrow activation, and its gradient

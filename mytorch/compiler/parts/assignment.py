@@ -144,18 +144,23 @@ def assigned(program: Program, devices: list[device], room: list[float]) -> tupl
         room: the bytes that each device may hold.
 
     Raises:
-        ValueError: no way was found; the message says what the last one needs.
+        ValueError: no way was found; the message says what the one needs that lacks the fewest bytes.
     """
     flow = Dataflow(program)
     demand, weights = Demand(flow), flow.weights()
     costs, resident = _along(flow, demand, weights)
+    def excess(needed: list[int]) -> float:
+        return sum([max(used - limit, 0) for used, limit in zip(needed, room, strict=True)])
+
     ways = [_bounds(costs, resident, [share * limit for limit in room]) for share in _SHARES]
+    least: list[int] = []
     for bounds in dict.fromkeys([*filter(None, ways), (len(resident),) * (len(room) - 1)]):
         found = Assignment(flow, _devices(flow, weights, bounds))
         needed = demand.peaks(found, len(room))
-        if all([used <= limit for used, limit in zip(needed, room, strict=True)]):
+        if not excess(needed):
             return found, needed
-    rows = zip(needed, room, devices, strict=True)
+        least = min(least or needed, needed, key=excess)
+    rows = zip(least, room, devices, strict=True)
     figures = [f"{size_text(used)} of {size_text(limit)} on {x.full_name}" for used, limit, x in rows]
     raise ValueError(f"{program.name} doesn't fit its devices, it needs {', '.join(figures)}")
 

@@ -46,7 +46,8 @@ class Dataflow:
             if i.is_host and (parameter := owners.get(id(i.args[0].target))) is not None:
                 self.groups[parameter] = {self.group[i]: None, **self.groups.get(parameter, {})}
         forward = takewhile(lambda i: not i.origin.startswith(BACKWARD), placed)
-        self.anchors = [*dict.fromkeys([self.group[i] for i in forward])]
+        computing = [i for i in forward if any([y.of is None for y in i.outputs])]  # views may come earlier
+        self.anchors = [*dict.fromkeys([self.group[i] for i in computing])]
 
     def base(self, x: Value) -> Value:
         """Returns the value in whose memory another one lies."""
