@@ -149,6 +149,7 @@ def assigned(program: Program, devices: list[device], room: list[float]) -> tupl
     flow = Dataflow(program)
     demand, weights = Demand(flow), flow.weights()
     costs, resident = _along(flow, demand, weights)
+
     def excess(needed: list[int]) -> float:
         return sum([max(used - limit, 0) for used, limit in zip(needed, room, strict=True)])
 
