@@ -8,7 +8,7 @@ from typing import Any
 
 from ..nn.module import Module
 from .backend import check_backend
-from .compiled import LIMIT, Compiled, functions, said
+from .compiled import LIMIT, Compiled, functions, warned
 from .passes import check_mode
 
 
@@ -113,7 +113,7 @@ Module.compile = _in_place  # it can't be in the class, which doesn't know of pr
 
 def reset() -> None:
     """Makes all compiled functions forget their programs."""
-    said.clear()
+    warned.clear()
     for function in [*functions]:
         function.reset()
 
@@ -143,7 +143,7 @@ def _explained(compiled: Compiled) -> Iterator[str]:
         yield from (f"{k}. {reason}", f"   {outcome}")
     if compiled.eager_calls:
         count = f"{compiled.eager_calls} call{'s' * (compiled.eager_calls > 1)}"
-        yield f"   {count} ran eagerly, as it was captured {LIMIT} times, which is the limit"
+        yield f"   {count} ran eagerly, as it was traced {LIMIT} times, which is the limit"
     for part in compiled.parts():
         name = getattr(part, "__name__", type(part._function).__name__)
         yield f"   {name}{'' if part.history else ': not called yet'}"

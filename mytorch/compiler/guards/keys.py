@@ -58,6 +58,16 @@ def key_of(
     return _Same(x)
 
 
+def key_of_call(
+    args: tuple, kwargs: dict, tensors: list[Tensor], raws: list[RawArray], numbers: list[float | int],
+    inputs: Container[int],
+) -> tuple:  # fmt: skip
+    """Returns what a program depends on of a call; adds to lists as `key_of` does."""
+    arguments = key_of(args, tensors, raws, numbers, inputs)
+    named = key_of(kwargs, tensors, raws, numbers, inputs) if kwargs else ()
+    return arguments, named, modes(), repeated(tensors) if len(tensors) > 1 else ()
+
+
 def _attributes(x: object) -> Sequence[tuple]:
     """Returns the attributes of a tensor or a container of a user's class, and what they are."""
     if type(x) in _BARE or not (getattr(x, "__dict__", None) or slots_of(type(x))):
