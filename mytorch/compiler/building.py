@@ -20,6 +20,7 @@ from .partition import Partition
 from .program.instruction import Value
 from .tracing.capture import Traced, traced
 from .tracing.numbers import Numbers
+from .tracing.sizes import Sizes
 from .tracing.tracer import Tracer
 
 _OF_GRADS = {"grad", "zero_grad"}  # of None they make no instruction
@@ -42,12 +43,14 @@ class Options(NamedTuple):
 
 
 def build(
-    function: Callable, args: tuple, kwargs: dict, raws: list, numbers: Numbers, options: Options
-) -> CacheEntry:
+    function: Callable, args: tuple, kwargs: dict, raws: list, numbers: Numbers, options: Options,
+    sizes: Sizes | None = None,
+) -> CacheEntry:  # fmt: skip
     """Returns a cache entry for a function with these arguments, and with these numbers as inputs.
 
     Args:
         raws: the arrays among the arguments.
+        sizes: notes what Python computes of sizes; None if they are constants.
 
     Raises:
         NotImplementedError: the function does what a program can't hold; or whatever it raises where its
@@ -62,6 +65,7 @@ def build(
         with watching(found.refusals, snapshot if options.finds_changes else None) as frames:
             answer = _Answers([*raws, *numbers.inputs.values()])
             reads = {"reads_rates": found.reads_rates, "with_repeats": True, "picks": options.picks}
+            reads["sizes"] = None if found.asks_types else sizes
             with traced(function, args, kwargs, found.tensors, answer, numbers, **reads) as trace:
                 partition, tensors = _taken_down(trace, found)
     finally:

@@ -53,9 +53,11 @@ class CacheEntry:
 
     Attributes:
         key: of the arguments; see `key_of`.
+        kind: of the arguments, of any size; see `kind_of`.
     """
 
     key: tuple
+    kind: tuple
 
     def __init__(
         self, function: Callable, partition: Partition, tensors: TensorGuards, snapshot: Snapshot,
@@ -63,17 +65,21 @@ class CacheEntry:
     ):  # fmt: skip
         self._function, self.partition, self._tensors, self._snapshot = function, partition, tensors, snapshot
         self._places, self._flags, self._asks_identity = places, flags, asks_identity
-        executable = partition.forward.executable()
+        self.prepare()
+
+    def prepare(self) -> None:
+        """Makes the functions that run the programs."""
+        executable = self.partition.forward.executable()
         self._bind, self._overlap = executable.bind, executable.overlap
         self._writes, self._movers = executable.writes, executable.movers
-        self._may_run_eagerly = bool(self._writes or asks_identity or self._movers)
+        self._may_run_eagerly = bool(self._writes or self._asks_identity or self._movers)
 
     def resized(self, partition: Partition) -> CacheEntry:
         """Returns the entry of the same function for arguments of other sizes."""
-        guards = self._tensors.copy(), self._snapshot
-        return CacheEntry(
-            self._function, partition, *guards, self._places, self._flags, self._asks_identity
-        )  # fmt: skip
+        made = object.__new__(CacheEntry)
+        made.__dict__.update(self.__dict__)
+        made.partition, made._tensors = partition, self._tensors.copy()
+        return made
 
     def run(self, tensors: list[Tensor], given: list, args: tuple, kwargs: dict) -> Any:
         """Returns what the function does, computed by the program.

@@ -24,6 +24,7 @@ from .guards.number_inputs import NumberInputs
 from .guards.snapshot import KINDS
 from .program.program import Program
 from .running.host_functions import Mismatch
+from .symbolic_sizes import SymbolicSizes
 from .trace_errors import is_in_package, place_of
 from .tracing.numbers import Numbers
 from .tracing.tracer import Picked
@@ -74,7 +75,7 @@ class Compiled:
         """Forgets all programs."""
         self._entries: list[CacheEntry | EagerEntry] = []  # the one that ran last comes first
         self._last_key: tuple | None = None
-        self._numbers = NumberInputs(self._dynamic)
+        self._numbers, self.symbolic_sizes = NumberInputs(self._dynamic), SymbolicSizes(self._dynamic)
         self._split: Split | None = None
         self._picks, self._finds_changes = True, False
         self._retried: list[tuple] = []  # the keys of calls that are traced again
@@ -118,8 +119,9 @@ class Compiled:
             finished: the number of traces when the entries were looked at.
             failures: why entries that are for these arguments could not be used.
         """
+        tensors: list[Tensor] = []
         raws: list[RawArray] = []
-        key = key_of_call(args, kwargs, [], raws, [], self._numbers.positions)
+        key = key_of_call(args, kwargs, tensors, raws, [], self._numbers.positions)
         if thread.default_device is META or any(map(is_meta, raws)):  # nothing would be computed
             return self._function(*args, **kwargs)
         if self._count(key) >= LIMIT:
@@ -128,13 +130,24 @@ class Compiled:
         if not trace_lock.acquire(finished):
             return self(*args, **kwargs)
         try:
-            reason = self._learn(key, failures)
-            entry = self._traced(args, kwargs, raws, reason)
+            self.symbolic_sizes.begin(key, tensors, self._entries)
+            entry = None if failures else self._resized(raws)
+            if entry is None:
+                reason = self._learn(key, failures)
+                entry = self._traced(args, kwargs, raws, reason)
         finally:
             trace_lock.release()
         if isinstance(entry, Exception):
             return self._untraced(entry, reason, args, kwargs)
         return self._first_run(entry, args, kwargs)
+
+    def _resized(self, raws: list[RawArray]) -> CacheEntry | None:
+        """Returns a cache entry for arguments that differ in sizes alone, if it needs no trace."""
+        entry = self.symbolic_sizes.resized(raws)
+        if entry is not None:
+            entry.partition.optimize(self._mode, self._backend)
+            entry.prepare()
+        return entry
 
     def _first_run(self, entry: CacheEntry, args: tuple, kwargs: dict) -> Any:
         """Keeps a new cache entry, and returns what it computes."""
@@ -168,7 +181,8 @@ class Compiled:
 
         def trace(inputs: Numbers) -> CacheEntry:
             options = Options(self._mode, self._backend, self._picks, self._finds_changes)
-            return build(self._function, args, kwargs, raws, inputs, options)
+            parts = self._function, args, kwargs, raws, inputs, options
+            return self.symbolic_sizes.built(lambda sizes: build(*parts, sizes))
 
         try:
             entry = self._numbers.captured(trace, _numbers_in(args, kwargs))
@@ -183,6 +197,7 @@ class Compiled:
                 place = place_of(error, self._function)
                 raise RuntimeError(f"compile(fullgraph=True): {place}: {error}") from error
             return error
+        self.symbolic_sizes.finish(entry)
         if self._numbers.has_learned:
             reason += ", and is an input from now on"
         self.history.append((reason, entry))

@@ -57,6 +57,7 @@ class Partition:
         traced: the two as they were traced.
         results: what the function returned.
         graph: what is to be said of CUDA graphs, as text.
+        choices: see `Tracer.choose`.
 
     Raises:
         NotImplementedError: a differentiable result is a view of an argument or of the state, or one
@@ -78,6 +79,13 @@ class Partition:
         self.traced = _halves(whole, end, outputs, self._gradients, has_backward=bool(roots))
         self.forward, self.backward = self.traced
         self.results.forget_trace()
+        self.choices = traced.tracer.choices
+
+    @property
+    def incoming(self) -> dict[Value, Value]:
+        """The values of the gradients that the backward pass gets, with those of the results."""
+        values = [self.traced[0].outputs[0][k] for k in self.results.roots]
+        return dict(zip(self._gradients.incoming, values, strict=True))
 
     def resized(self, forward: Program, backward: Program | None, values: dict[Value, Value]) -> Partition:
         """Returns the partition of the same function for arguments of other sizes.
@@ -89,7 +97,7 @@ class Partition:
         made = object.__new__(Partition)
         made.__dict__.update(self.__dict__)
         incoming, found = self._gradients
-        made._gradients = Gradients([values[x] for x in incoming], [x and values[x] for x in found])
+        made._gradients = Gradients([values[x] for x in incoming], [x if x is None else values[x] for x in found])
         made.traced = made.forward, made.backward = forward, backward
         return made
 

@@ -15,7 +15,7 @@ from ..core.op import as_raw
 from ..core.tensor import Tensor, from_raw, replay_views
 from ..utils.nested import Made, leaves, mapped
 from .tracing.capture import Traced
-from .tracing.number import Number
+from .tracing.number import Number, exact_size
 
 
 @dataclass
@@ -74,6 +74,7 @@ class Results:
 
     def _output(self, x: object, arguments: list[object]) -> Any:
         """Returns the Output for a tensor or a number, and notes it, unless it is an argument."""
+        x = exact_size(x)
         if type(x) is Made:
             return Made(x.kind, mapped(lambda y: self._output(y, arguments), x.fields))
         if type(x) is Number:
@@ -144,7 +145,7 @@ def _freed(roots: list[Node]) -> set[Node]:
 
 def _without_vjp(node: Node, target: device) -> tuple:
     """Returns the arguments of a Node without a vjp: another backward pass raises an error."""
-    return node.name, (None,), None, node.shape, node.dtype, target
+    return node.name, (None,), None, tuple(map(exact_size, node.shape)), node.dtype, target
 
 
 def _views(roots: list[tuple[int, Tensor]]) -> dict[int, tuple[int, tuple]]:
@@ -160,7 +161,7 @@ def _views(roots: list[tuple[int, Tensor]]) -> dict[int, tuple[int, tuple]]:
         if view is None or view.multiple or id(view.base) not in positions:
             continue
         if not any([isinstance(arg, (Tensor, Number)) for arg in leaves(view.replay)]):
-            found[k] = positions[id(view.base)], view.replay
+            found[k] = positions[id(view.base)], mapped(exact_size, view.replay)
     return found
 
 

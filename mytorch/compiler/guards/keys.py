@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 
 import numpy as np
 
 from ...backends import dtypes
 from ...backends.device import CPU, RawArray, device, device_of, is_raw, thread
+from ...backends.meta.layout import layout, memory_order
 from ...core.array import Array
 from ...core.grad_mode import _state
 from ...core.overriding import overrides, overriding
@@ -156,6 +157,29 @@ def difference(before: tuple | None, now: tuple) -> str:
 def shapes_of(key: tuple) -> list[tuple]:
     """Returns the shapes of the tensors in a key."""
     return [x[2] for x in _leaves(key[:2]) if isinstance(x, tuple)]
+
+
+def kind_of(key: tuple, static: Iterable[Collection[int]]) -> tuple:
+    """Returns a key without the sizes of tensors that may be symbolic: not 0 and 1, and not those of dims that
+    are marked as static.
+
+    Args:
+        static: these dims, for each tensor.
+    """
+    marks = iter(static)
+    return (*[_kind_of(part, marks) for part in key[:2]], *key[2:])
+
+
+def _kind_of(key: object, marks: Iterator[Collection[int]]) -> object:
+    if not isinstance(key, tuple) or (key[:1] != ("tensor",)):
+        return tuple([_kind_of(x, marks) for x in key]) if isinstance(key, tuple) else key
+    (name, dtype, shape, strides, *more), static = key, next(marks)
+    place, steps = (strides[:-1], strides[-1]) if strides and isinstance(strides[0], device) else ((), strides)
+    sizes = tuple([n if n < 2 or d in static else None for d, n in enumerate(shape)])
+    found = layout(shape, steps, dtype).flags
+    order = tuple(memory_order(layout(shape, steps, dtype)))
+    signs = tuple([(step > 0) - (step < 0) for step in steps])
+    return (name, dtype, sizes, place, order, signs, found.c_contiguous, found.f_contiguous, *more)
 
 
 def changed_numbers(before: tuple, now: tuple) -> set[int]:

@@ -52,7 +52,7 @@ def call_kept(composite: Composite, args: tuple, has_kernels: bool) -> Any:
     is_kept = name in (KEPT if has_kernels else CHECKED) or (has_kernels and _is_half_on_a_gpu(name, args))
     if not is_kept or composite.manual_variant is None:
         return None
-    if _is_small(name, args):
+    if thread.tracer.choose(lambda: _is_small(name, args)):
         return None
     try:
         return _variant(composite)(*args)
@@ -86,7 +86,7 @@ def _variant(composite: Composite) -> Callable:
         with tracer.inside():
             result, vjp = manual.forward(*args)
             results = result if composite.outputs else (result,)
-            results = [_in_order(y, name) for y in results]
+            results = [in_order(y, name) for y in results]
         made, saved = tracer.note_kernel("kernel", (name, *args), results)
         return (made if composite.outputs else made[0]), lambda g: _vjp(vjp, saved, g, args, name)
 
@@ -102,7 +102,7 @@ def _vjp(vjp: Callable | tuple, saved: Value, g: Any, args: tuple, name: str) ->
         found = zip(args, gradients(vjp, g), strict=False)
         wanted = {k: tuple(x.shape) for k, (x, dx) in enumerate(found) if is_raw(x) and dx is not None}
         grads = [np.empty(shape, args[k].dtype, like=args[k]) for k, shape in wanted.items()]
-        grads = [_in_order(dx, name) for dx in grads]
+        grads = [in_order(dx, name) for dx in grads]
     kwargs: dict[str, object] = {"wanted": wanted}
     if any([dx.dtype != np.float32 for dx in grads]):
         kwargs["dtypes"] = tuple([dx.dtype for dx in grads])
@@ -111,7 +111,7 @@ def _vjp(vjp: Callable | tuple, saved: Value, g: Any, args: tuple, name: str) ->
     return tuple([by_position.get(k) for k in range(len(args))])
 
 
-def _in_order(y: MetaArray, name: str) -> MetaArray:
+def in_order(y: MetaArray, name: str) -> MetaArray:
     """Returns what stands for a result of a kernel: in C order, but for the heads of attention, which lie
     beside each other for each token."""
     if name == "scaled_dot_product_attention" and y.ndim > 2:

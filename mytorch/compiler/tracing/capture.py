@@ -20,6 +20,7 @@ from ..guards.reachable import Reachable
 from ..program.instruction import Value
 from ..program.program import Program
 from .numbers import Numbers, with_numbers
+from .sizes import Sizes
 from .tracer import Tracer, tracing
 
 
@@ -53,13 +54,13 @@ def capture(function: Callable, *examples: object, **named: object) -> Program:
 def traced(
     function: Callable, args: tuple, kwargs: dict, tensors: Collection[Tensor],
     answer: Callable[[Tracer, Value], Any] | None = None, numbers: Numbers | None = None,
-    reads_rates: bool = False, with_repeats: bool = False, picks: bool = True,
+    reads_rates: bool = False, with_repeats: bool = False, picks: bool = True, sizes: Sizes | None = None,
 ) -> Iterator[Traced]:  # fmt: skip
     """Context in which a function has run on tracing arrays, and more can be noted.
 
     Args:
         tensors: state that is known.
-        answer, numbers, reads_rates, picks: see `Tracer`.
+        answer, numbers, reads_rates, picks, sizes: see `Tracer`.
         with_repeats: an argument that is the same tensor as another one will always be so.
     """
     for x in (*leaves((args, kwargs)), *tensors):
@@ -67,7 +68,7 @@ def traced(
             x.node  # noqa: B018 - that of a view whose base was written in place is made now, of its arrays
     given = [raw_of(x) for x in leaves((args, kwargs)) if isinstance(x, _ARRAYS) or is_raw(x)]
     target = _device(given) or _device(map(raw_of, tensors)) or _default_device()
-    with tracing(target, answer, numbers, reads_rates, picks) as tracer, META, choose():
+    with tracing(target, answer, numbers, reads_rates, picks, sizes) as tracer, META, choose():
         tracer.hold(tensors)
         arguments: list[RawArray] = []
         known: dict[int, Any] | None = {} if with_repeats else None

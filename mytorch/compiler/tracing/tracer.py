@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from ..program.program import Program
 from .host import Draws, HostCalls
 from .number import Number
 from .numbers import Numbers
+from .sizes import Sizes, exact, have_sizes
 from .tracing_array import TracingArray
 
 
@@ -46,8 +48,11 @@ class Tracer(HostCalls, Kind):
         device: where the program will run; while it is captured, what will lie there is on the meta device.
         answer: gets an array without dims that the function asks the element of, returns it.
         numbers: those that are inputs.
+        sizes: notes what Python computes of the sizes of arrays; None if they are constants.
 
     Attributes:
+        choices: between two ways to compute the same: see `choose`.
+        is_inside: whether an instruction is computed, so that nothing is noted.
         instructions: so far, without those of numbers alone.
         inputs, number_inputs: the values of the arguments.
         state: the arrays of tensors that are no arguments, by the values that stand for them.
@@ -64,9 +69,11 @@ class Tracer(HostCalls, Kind):
     kind = TracingArray
 
     def __init__(
-        self, device: device, answer: Callable[[Tracer, Value], Any] | None, numbers: Numbers | None = None
+        self, device: device, answer: Callable[[Tracer, Value], Any] | None, numbers: Numbers | None = None,
+        sizes: Sizes | None = None,
     ) -> None:  # fmt: skip
-        self.device, self.numbers = device, numbers or Numbers()
+        self.device, self.numbers, self.sizes = device, numbers or Numbers(), sizes
+        self.choices: list[bool] = []
         self.instructions: list[Instruction] = []
         self.inputs: list[Value] = []
         self.number_inputs: list[Value] = []
@@ -82,7 +89,7 @@ class Tracer(HostCalls, Kind):
         self._storages: dict[int, Value] = {}  # the first value in each storage
         self._picked: dict[Value, Value] = {}  # the storages of what was picked, and of where
         self._stale: set[Value] = set()  # those of the first for which the second was written to
-        self._is_inside = False
+        self.is_inside = False
         self._first = 0  # the number of the first value
         super().__init__()
 
@@ -90,7 +97,7 @@ class Tracer(HostCalls, Kind):
         """Returns a new value for an array."""
         x.__class__ = self.kind
         of = self._storages.get(id(x.storage))
-        value = Value(self._first + len(self._values), x.shape, x.strides, x.dtype, of)
+        value = Value(self._first + len(self._values), x.layout.shape, x.layout.strides, x.dtype, of)
         self._storages.setdefault(id(x.storage), value)
         self._values[id(x)] = value, x
         return value
@@ -121,9 +128,21 @@ class Tracer(HostCalls, Kind):
             )
         return found[0]
 
+    def value_of(self, x: MetaArray) -> Value | None:
+        """Returns the value of an array; None if no instruction made it."""
+        return self._values.get(id(x), (None,))[0]
+
+    def choose(self, ask: Callable[[], bool]) -> bool:
+        """Returns a choice between two ways to compute the same, which doesn't depend on sizes that are
+        symbolic."""
+        with self.inside():
+            found = ask()
+        found = found if self.sizes is None else self.sizes.choice(found)
+        self.choices.append(found)
+        return found
+
     def _is_argument(self, x: Tensor) -> bool:
-        value = self._values.get(id(x._data._array), (None,))[0]
-        return value in self.inputs
+        return self.value_of(x._data._array) in self.inputs
 
     def stand_in(self, found: device) -> device:
         """Returns the meta device for the program's.
@@ -179,10 +198,15 @@ class Tracer(HostCalls, Kind):
 
     def call(self, name: str, rule: Callable, args: tuple, kwargs: dict) -> Any:
         """Runs a rule of meta arrays, and notes the call."""
-        if self._is_inside:
+        if self.is_inside:
             return rule(*args, **kwargs)
+        symbolic = None
+        if self.sizes is not None and have_sizes((args, kwargs)):
+            symbolic = args, kwargs
+            args, kwargs = mapped(exact, args), mapped(exact, kwargs)
         if any([type(x) is Number for x in leaves((args, kwargs))]):
             args, kwargs = self.numbers.as_arrays(name, rule, args, kwargs)
+            symbolic = None
         args, kwargs = mapped(self._lifted_leaf, args), mapped(self._lifted_leaf, kwargs)
         with self.inside():
             result = rule(*args, **kwargs)
@@ -197,7 +221,7 @@ class Tracer(HostCalls, Kind):
         arguments = mapped(self._value_leaf, args), mapped(self._value_leaf, kwargs)
         outputs = tuple([self.new(x) for x in made])
         if outputs or written:
-            self.note(Instruction(name, *arguments, outputs, tuple(written)))
+            self.note(Instruction(name, *arguments, outputs, tuple(written)), symbolic)
         return result
 
     def _is_itself(self, x: MetaArray, index: object, y: object) -> bool:
@@ -209,17 +233,28 @@ class Tracer(HostCalls, Kind):
         same = part.storage is x.storage and part.shape == y.shape and part.strides == y.strides
         return same and part.offset == y.offset
 
-    def note(self, instruction: Instruction) -> None:
-        """Adds an instruction, with its origin."""
+    def note(self, instruction: Instruction, symbolic: tuple[tuple, dict] | None = None) -> None:
+        """Adds an instruction, with its origin.
+
+        Args:
+            symbolic: its arguments with the sizes that they hold, if those of the instruction don't hold
+                them.
+        """
+        if self.sizes is not None and have_sizes((instruction.args, instruction.kwargs)):
+            symbolic = instruction.args, instruction.kwargs
+            args, kwargs = mapped(exact, instruction.args), mapped(exact, instruction.kwargs)
+            instruction = replace(instruction, args=args, kwargs=kwargs)
         if self._picked:
             self._check_picked(instruction)
         if self._replaced:
             self.check_replaced(instruction.inputs())
         self.instructions.append(self.origins.marked(instruction))
+        if symbolic is not None:
+            self.sizes.note(self.instructions[-1], *mapped(self._symbolic_leaf, symbolic))
 
     def takes_index(self, raw: RawArray) -> bool:
         """Returns whether an array without dims may be an index as it is, without its element."""
-        return self.picks and not self._is_inside and isinstance(raw, MetaArray)
+        return self.picks and not self.is_inside and isinstance(raw, MetaArray)
 
     def picked(self, x: Tensor, y: Tensor) -> None:
         """Notes that `y`, a copy, is a view of `x` in eager code: it may not be written to or returned, nor
@@ -246,11 +281,11 @@ class Tracer(HostCalls, Kind):
     @contextmanager
     def inside(self) -> Iterator[None]:
         """Context in which nothing is noted: the inside of an instruction."""
-        before, self._is_inside = self._is_inside, True
+        before, self.is_inside = self.is_inside, True
         try:
             yield
         finally:
-            self._is_inside = before
+            self.is_inside = before
 
     @contextmanager
     def suspended(self) -> Iterator[None]:
@@ -285,7 +320,7 @@ class Tracer(HostCalls, Kind):
         ignored: int | None,
     ) -> bool:  # fmt: skip
         """Notes that elements must be within bounds: see `ops.bounds`."""
-        if self._is_inside or self.device is META:
+        if self.is_inside or self.device is META:
             return True
         (raw,) = self.unwrap((x,))
         kwargs = {"low": low, "high": high, "ignored": ignored, "error": error.__name__, "text": text}
@@ -329,6 +364,11 @@ class Tracer(HostCalls, Kind):
 
     def _lifted_leaf(self, x: Any) -> Any:
         return self.held(x) if is_raw(x) else x
+
+    def _symbolic_leaf(self, x: Any) -> Any:
+        if isinstance(x, Value):
+            return x
+        return x if have_sizes(x) else self._value_leaf(self._lifted_leaf(x))
 
     def _value_leaf(self, x: Any) -> Any:
         if isinstance(x, MetaArray):
@@ -378,7 +418,7 @@ class Tracer(HostCalls, Kind):
 @contextmanager
 def tracing(
     device: device, answer: Callable[[Tracer, Value], Any] | None, numbers: Numbers | None = None,
-    reads_rates: bool = False, picks: bool = True,
+    reads_rates: bool = False, picks: bool = True, sizes: Sizes | None = None,
 ) -> Iterator[Tracer]:  # fmt: skip
     """Context in which this thread's calls are noted; its value is the tracer, see there."""
     if thread.tracer is not None:
@@ -387,11 +427,11 @@ def tracing(
         raise RuntimeError(f"a program can't be captured while {thread.kinds[-1].name} is in force")
     if device.base is not device:
         raise NotImplementedError(f"a program can't hold arrays of {device.kind.name}")
-    tracer = Tracer(device, answer, numbers)
+    tracer = Tracer(device, answer, numbers, sizes)
     tracer.reads_rates, tracer.picks = reads_rates, picks
     thread.tracer, _state.stream = tracer, tracer.origins
     try:
-        with tracer:
+        with tracer, nullcontext() if sizes is None else sizes.of(tracer):
             yield tracer
     finally:
         thread.tracer = None
