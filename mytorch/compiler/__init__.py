@@ -17,10 +17,11 @@ from .controls import (
 from .files.loading import load, thaw
 from .program.instruction import Instruction, Value
 from .program.program import Program
+from .symbolic_sizes import mark_dynamic, mark_static
 from .tracing.capture import capture
 
 __all__ = [
     "Instruction", "Program", "Value", "allow_in_graph", "assume_constant_result", "capture", "compile",
     "cudagraph_mark_step_begin", "disable", "explain", "is_compiling", "is_dynamo_compiling", "list_backends",
-    "load", "reset", "thaw",
+    "load", "mark_dynamic", "mark_static", "reset", "thaw",
 ]  # fmt: skip

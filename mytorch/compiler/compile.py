@@ -141,10 +141,7 @@ def explain(function: Callable) -> str:
 def _explained(compiled: Compiled) -> Iterator[str]:
     for k, (reason, outcome) in enumerate(compiled.history, 1):
         yield from (f"{k}. {reason}", f"   {outcome}")
-    sizes = compiled.symbolic_sizes
-    if sizes.made:
-        yield f"   for {sizes.made} other size{'s' * (sizes.made > 1)} without a trace"
-    yield from [f"   {reason}" for reason in sizes.reasons]
+    yield from [f"   {line}" for line in compiled.symbolic_sizes.described()]
     if compiled.eager_calls:
         count = f"{compiled.eager_calls} call{'s' * (compiled.eager_calls > 1)}"
         yield f"   {count} ran eagerly, as it was traced {LIMIT} times, which is the limit"

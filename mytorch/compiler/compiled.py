@@ -23,10 +23,13 @@ from .guards.keys import difference, key_of_call, shapes_of
 from .guards.number_inputs import NumberInputs
 from .guards.snapshot import KINDS
 from .program.program import Program
+from .resizing import check_resized
+from .running import checked
 from .running.host_functions import Mismatch
 from .symbolic_sizes import SymbolicSizes
 from .trace_errors import is_in_package, place_of
 from .tracing.numbers import Numbers
+from .tracing.sizes import Sizes
 from .tracing.tracer import Picked
 
 LIMIT = 8  # traces for arguments of the same shapes; other calls then run eagerly
@@ -131,7 +134,7 @@ class Compiled:
             return self(*args, **kwargs)
         try:
             self.symbolic_sizes.begin(key, tensors, self._entries)
-            entry = None if failures else self._resized(raws)
+            entry = None if failures else self._resized(args, kwargs, raws)
             if entry is None:
                 reason = self._learn(key, failures)
                 entry = self._traced(args, kwargs, raws, reason)
@@ -141,9 +144,13 @@ class Compiled:
             return self._untraced(entry, reason, args, kwargs)
         return self._first_run(entry, args, kwargs)
 
-    def _resized(self, raws: list[RawArray]) -> CacheEntry | None:
+    def _resized(self, args: tuple, kwargs: dict, raws: list[RawArray]) -> CacheEntry | None:
         """Returns a cache entry for arguments that differ in sizes alone, if it needs no trace."""
         entry = self.symbolic_sizes.resized(raws)
+        if entry is not None and checked.is_on():
+            sizes = Sizes(entry.partition.choices)
+            made = self._built(args, kwargs, raws, sizes)
+            check_resized(entry.partition, made.partition, sizes)
         if entry is not None:
             entry.partition.optimize(self._mode, self._backend)
             entry.prepare()
@@ -178,14 +185,8 @@ class Compiled:
 
     def _traced(self, args: tuple, kwargs: dict, raws: list, reason: str) -> CacheEntry | Exception:
         """Returns a new cache entry, or why there is none."""
-
-        def trace(inputs: Numbers) -> CacheEntry:
-            options = Options(self._mode, self._backend, self._picks, self._finds_changes)
-            parts = self._function, args, kwargs, raws, inputs, options
-            return self.symbolic_sizes.built(lambda sizes: build(*parts, sizes))
-
         try:
-            entry = self._numbers.captured(trace, _numbers_in(args, kwargs))
+            entry = self.symbolic_sizes.built(lambda sizes: self._built(args, kwargs, raws, sizes))
         except Picked:  # the index of a view is a constant
             self._picks = False
             return self._traced(args, kwargs, raws, reason)
@@ -204,6 +205,21 @@ class Compiled:
         if self._count(key_of_call(args, kwargs, [], [], [], ())) == LIMIT - 1:
             self._warn(f"was traced {LIMIT} times, the last time because {reason}; others run eagerly")
         return entry
+
+    def _built(self, args: tuple, kwargs: dict, raws: list, sizes: Sizes | None) -> CacheEntry:
+        """Returns a new cache entry, of a trace with these sizes.
+
+        Raises:
+            Exception: whatever the function does on arrays without elements.
+        """
+        options = Options(self._mode, self._backend, self._picks, self._finds_changes)
+
+        def trace(inputs: Numbers) -> CacheEntry:
+            if sizes is not None:
+                sizes.forget()
+            return build(self._function, args, kwargs, raws, inputs, options, sizes)
+
+        return self._numbers.captured(trace, _numbers_in(args, kwargs))
 
     def _untraced(self, error: Exception, reason: str, args: tuple, kwargs: dict) -> Any:
         """Returns what a function does whose trace failed: eagerly this once if a package is the reason, else

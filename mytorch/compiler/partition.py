@@ -97,7 +97,8 @@ class Partition:
         made = object.__new__(Partition)
         made.__dict__.update(self.__dict__)
         incoming, found = self._gradients
-        made._gradients = Gradients([values[x] for x in incoming], [x if x is None else values[x] for x in found])
+        found = [x if x is None else values[x] for x in found]
+        made._gradients = Gradients([values[x] for x in incoming], found)
         made.traced = made.forward, made.backward = forward, backward
         return made
 

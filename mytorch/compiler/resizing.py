@@ -1,10 +1,10 @@
 """Makes the program of a function for arguments of other sizes without another trace.
 
-A trace of symbolic sizes knows what Python has computed of sizes (see `tracing.sizes`). So its instructions can
-be made again, one after the other: the arguments are computed, and the rules of meta arrays give the results.
-What Python can't note, as `range(n)` in the package's own functions, must not be lost: a second trace, of
-other sizes, is the *witness*. It must be what the instructions become for its sizes; and whatever is the same
-in both must stay so.
+A trace of symbolic sizes knows what Python has computed of sizes (see `tracing.sizes`). So its instructions
+can be made again, one after the other: the arguments are computed, and the rules of meta arrays give the
+results. What Python can't note, as `range(n)` in the package's own functions, must not be lost: a second
+trace, of other sizes, is the *witness*. It must be what the instructions become for its sizes; and whatever
+is the same in both must stay so.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class SymbolicTrace:
     """
 
     def __init__(self, partition: Partition, sizes: Sizes):
-        if partition.results.views or partition.results.freed:
-            raise NotSymbolic("it returns a view of another result, or what backward() has freed")
+        if partition.results.views:
+            raise NotSymbolic("it returns a view of another result")
         self._partition, self._sizes = partition, sizes
         self._fixed = dict(sizes.expressions.values())  # those that have always had one value
         self._lost: dict[Instruction, dict[int, Lost]] = {}
@@ -85,6 +85,14 @@ class SymbolicTrace:
             if not _same(now := run.evaluation(expression), value):
                 raise NotSymbolic(f"{expression} is {now}, was {value} whenever it was traced")
         return self._partition.resized(*programs, run.values)
+
+
+def check_resized(made: Partition, traced: Partition, sizes: Sizes) -> None:
+    """Raises RuntimeError unless a resized partition is what a trace gives."""
+    try:
+        SymbolicTrace(traced, sizes).witness(made)
+    except NotSymbolic as error:
+        raise RuntimeError(f"{made.forward.name} isn't what a trace gives: {error}") from error
 
 
 class Lost:
@@ -129,7 +137,7 @@ class _Run:
         self.values: dict[Value, Value] = {}
         self.evaluation = Evaluation(self.values)
         self._arrays: dict[Value, MetaArray | MetaDraw] = {}  # by the new values
-        self._kernels: dict[Value, tuple] = {}  # their arguments, by what is saved
+        self._kernels: dict[Value, tuple] = {}  # names and arguments, by what is saved
         self._theirs: dict[Value, Value] = {}  # the values of the witness, by the new ones
 
     def programs(self) -> tuple[Program, Program | None]:
@@ -222,7 +230,7 @@ class _Run:
 
         args, kwargs = mapped(leaf, self._sizes.symbolic.get(i, (i.args, i.kwargs)))
         if i.name == "kernel.vjp":
-            given = self._kernels[args[0]]
+            _, given = self._kernels[args[0]]
             kwargs["wanted"] = {k: given[k].shape for k in kwargs["wanted"]}
         return args, kwargs
 
@@ -233,14 +241,14 @@ class _Run:
         """Returns what an instruction gives: meta arrays, or what stands for what is none."""
         if i.name == "kernel":
             composite = REGISTRY[args[0]]
-            self._kernels[self._opaque(i.outputs[-1])] = args[1:]
+            self._kernels[self._opaque(i.outputs[-1])] = args[0], args[1:]
             found, _ = composite.manual_variant.forward(*args[1:])
             found = found if composite.outputs else (found,)
             return [*[in_order(y, args[0]) for y in found], None]
         if i.name == "kernel.vjp":
-            given = self._kernels[values[0]]
+            name, given = self._kernels[values[0]]
             made = [np.empty(given[k].shape, given[k].dtype, like=given[k]) for k in kwargs["wanted"]]
-            return [in_order(x, "") for x in made]
+            return [in_order(x, name) for x in made]
         if i.is_host:
             return self._host_results(i, args)
         if i.name == "check":
@@ -300,8 +308,7 @@ class _Run:
         for x, y in zip(ours, others, strict=True):
             known = self._theirs.setdefault(x, y)
             alike = (x.shape, x.dtype, x.kind) == (y.shape, y.dtype, y.kind)
-            strides = [a == b for n, a, b in zip(x.shape, x.strides, y.strides, strict=True) if n > 1] if alike else []
-            if known is not y or not alike or not all(strides):
+            if known is not y or not alike or not _lie_alike(x, y):
                 raise NotSymbolic(f"{x.described(strides=True)} was {y.described(strides=True)}")
 
     def _are_same(self, ours: Any, others: Any) -> bool:
@@ -381,6 +388,11 @@ def _function(name: str) -> Any:
     if function is None:
         raise NotSymbolic("it has no rule")
     return lambda *args, **kwargs: call_function(function, *args, **kwargs)
+
+
+def _lie_alike(x: Value, y: Value) -> bool:
+    """Returns whether two values of one shape have the same strides, where they matter."""
+    return all([a == b for n, a, b in zip(x.shape, x.strides, y.strides, strict=True) if n > 1])
 
 
 def _layout_of(x: Value) -> Layout | None:

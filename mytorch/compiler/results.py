@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.device import device
 from ..core.graph import Node, View
 from ..core.op import as_raw
 from ..core.tensor import Tensor, from_raw, replay_views
@@ -43,7 +42,8 @@ class Results:
         tensors: that it returned, each once, without arguments.
         numbers: what stands for the numbers that it returned, the last one first.
         roots: the positions of the tensors that a backward pass begins at.
-        freed: by position, the arguments of a Node that raises an error in a backward pass.
+        freed: by position, the name of a node, and its dtype and device: a backward pass has freed it, and
+            another one raises an error.
         views: by position, the position of the tensor that one is a view of, and the ops that lead there.
 
     Raises:
@@ -59,7 +59,7 @@ class Results:
         roots = [k for k, node in nodes.items() if node not in freed]
         _refuse_grads([nodes[k] for k in roots])
         target = traced.tracer.device
-        self.freed = {k: _without_vjp(node, target) for k, node in nodes.items() if node in freed}
+        self.freed = {k: (x.name, x.dtype, target) for k, x in nodes.items() if x in freed}
         self.views = _views([(k, self.tensors[k]) for k in roots])
         self.roots = [k for k in roots if k not in self.views]
         views = {k: self.tensors[k]._view for k in self.roots}
@@ -104,8 +104,8 @@ class Results:
 
     def give_freed_nodes(self, made: list[Any]) -> None:
         """Gives tensors the nodes of a graph that a backward pass has freed."""
-        for k, arguments in self.freed.items():
-            made[k]._node = Node(*arguments)
+        for k, (name, *kind) in self.freed.items():
+            made[k]._node = Node(name, (None,), None, made[k]._data._array.shape, *kind)
             made[k]._node.tensor = weakref.ref(made[k])
 
     def nested(self, made: list[Any], arguments: Sequence[Any]) -> Any:
@@ -141,11 +141,6 @@ def _freed(roots: list[Node]) -> set[Node]:
             if node.parents and (node.vjp is None or not found.isdisjoint(node.parents)):
                 found.add(node)
     return found
-
-
-def _without_vjp(node: Node, target: device) -> tuple:
-    """Returns the arguments of a Node without a vjp: another backward pass raises an error."""
-    return node.name, (None,), None, tuple(map(exact_size, node.shape)), node.dtype, target
 
 
 def _views(roots: list[tuple[int, Tensor]]) -> dict[int, tuple[int, tuple]]:

@@ -13,6 +13,7 @@ from .guards.keys import kind_of
 from .resizing import NotSymbolic, SymbolicTrace
 from .tracing.sizes import Sizes
 
+_MOST_TRACES = 8
 _ATTEMPTS = 3  # failed ones, after which sizes of one kind of arguments are constants
 _dynamic: WeakKeyDictionary[Tensor, set[int]] = WeakKeyDictionary()
 _static: WeakKeyDictionary[Tensor, set[int]] = WeakKeyDictionary()
@@ -21,8 +22,8 @@ _static: WeakKeyDictionary[Tensor, set[int]] = WeakKeyDictionary()
 def mark_dynamic(t: Tensor, index: int | Sequence[int]) -> None:
     """Says that dims of a tensor will have several sizes in calls of compiled functions.
 
-    Without it, they are symbolic from the second size on, too. With it, a call raises an error if they can't
-    be.
+    Without it, they are symbolic from the second size on, too. With it, a call raises an error when three
+    traces have shown that they can't be.
 
     >>> x = mytorch.ones(4, 3)
     >>> mytorch.compiler.mark_dynamic(x, 0)
@@ -54,16 +55,17 @@ class SymbolicSizes:
 
     Attributes:
         made: the number of cache entries without a trace.
-        reasons: why sizes are constants.
     """
 
     def __init__(self, dynamic: bool | None):
         self._is_on, self.made = dynamic is not False, 0
-        self.reasons: list[str] = []
+        self._reasons: dict[tuple, str] = {}  # by the kind of arguments
         self._attempts: dict[tuple, int] = {}
         self._traces: list[tuple[tuple, SymbolicTrace, CacheEntry]] = []
 
-    def begin(self, key: tuple, tensors: Sequence[Tensor], entries: Sequence[CacheEntry | EagerEntry]) -> None:
+    def begin(
+        self, key: tuple, tensors: Sequence[Tensor], entries: Sequence[CacheEntry | EagerEntry]
+    ) -> None:
         """Decides whether sizes are symbolic in the next trace: if they differ from those of an earlier one.
 
         Args:
@@ -73,23 +75,21 @@ class SymbolicSizes:
         """
         self._tensors = tensors
         self._kind = kind_of(key, [_static.get(x, ()) if _static else () for x in tensors])
-        self._witnesses = [x for x in entries if isinstance(x, CacheEntry) and x.kind == self._kind and x.key != key]
+        traced = [x for x in entries if isinstance(x, CacheEntry) and x.kind == self._kind]
+        self._witnesses = [x for x in traced if x.key != key]
         self._sizes: Sizes | None = None
 
     def built(self, build: Callable[[Sizes | None], CacheEntry]) -> CacheEntry:
         """Returns a cache entry that `build` makes, with what notes sizes in its trace, if they are
         symbolic."""
-        entry = build(self._new_sizes())
+        may_be = self._is_on and self._witnesses and self._attempts.get(self._kind, 0) < _ATTEMPTS
+        self._sizes = Sizes(self._witnesses[0].partition.choices) if may_be else None
+        entry = build(self._sizes)
         if self._sizes is not None and self._sizes.escaped():
             self._fail([NotSymbolic("the function keeps one in an object that isn't watched")])
             self._sizes = None
             entry = build(None)
         return entry
-
-    def _new_sizes(self) -> Sizes | None:
-        may_be = self._is_on and self._witnesses and self._attempts.get(self._kind, 0) < _ATTEMPTS
-        self._sizes = Sizes(self._witnesses[0].partition.choices) if may_be else None
-        return self._sizes
 
     def finish(self, entry: CacheEntry) -> None:
         """Takes a new cache entry.
@@ -114,17 +114,22 @@ class SymbolicSizes:
             except NotSymbolic as error:
                 errors.append(error)
         if trace.is_witnessed:
-            self._traces.insert(0, (self._kind, trace, entry))
+            self._traces = [(self._kind, trace, entry), *self._traces[: _MOST_TRACES - 1]]
+            self._attempts[self._kind] = 0
+            self._reasons.pop(self._kind, None)
         else:
             self._fail(errors)
 
     def _fail(self, errors: Sequence[NotSymbolic]) -> None:
         self._attempts[self._kind] = self._attempts.get(self._kind, 0) + 1
-        reason = f"sizes are constants: {errors[0]}"
-        if reason not in self.reasons:
-            self.reasons.append(reason)
-        if any([x in _dynamic for x in self._tensors]):
+        self._reasons[self._kind] = reason = f"sizes are constants: {errors[0]}"
+        if self._attempts[self._kind] == _ATTEMPTS and any([x in _dynamic for x in self._tensors]):
             raise RuntimeError(f"mark_dynamic(): {reason}")
+
+    def described(self) -> list[str]:
+        """Returns what is to be said of sizes, as lines."""
+        made = [f"for {self.made} other size{'s' * (self.made > 1)} without a trace"] if self.made else []
+        return [*made, *dict.fromkeys(self._reasons.values())]
 
     def resized(self, raws: Sequence[RawArray]) -> CacheEntry | None:
         """Returns a cache entry for arrays of other sizes that needs no trace, if there is one."""

@@ -160,8 +160,8 @@ def shapes_of(key: tuple) -> list[tuple]:
 
 
 def kind_of(key: tuple, static: Iterable[Collection[int]]) -> tuple:
-    """Returns a key without the sizes of tensors that may be symbolic: not 0 and 1, and not those of dims that
-    are marked as static.
+    """Returns a key without the sizes of tensors that may be symbolic: those other than 0 and 1, of dims that
+    aren't marked as static.
 
     Args:
         static: these dims, for each tensor.
@@ -171,15 +171,17 @@ def kind_of(key: tuple, static: Iterable[Collection[int]]) -> tuple:
 
 
 def _kind_of(key: object, marks: Iterator[Collection[int]]) -> object:
-    if not isinstance(key, tuple) or (key[:1] != ("tensor",)):
-        return tuple([_kind_of(x, marks) for x in key]) if isinstance(key, tuple) else key
+    if not isinstance(key, tuple):
+        return key
+    if key[:1] != ("tensor",):
+        return tuple([_kind_of(x, marks) for x in key])
     (name, dtype, shape, strides, *more), static = key, next(marks)
-    place, steps = (strides[:-1], strides[-1]) if strides and isinstance(strides[0], device) else ((), strides)
+    *place, steps = strides if strides and isinstance(strides[0], device) else (strides,)
     sizes = tuple([n if n < 2 or d in static else None for d, n in enumerate(shape)])
-    found = layout(shape, steps, dtype).flags
-    order = tuple(memory_order(layout(shape, steps, dtype)))
+    found = layout(shape, steps, dtype)
     signs = tuple([(step > 0) - (step < 0) for step in steps])
-    return (name, dtype, sizes, place, order, signs, found.c_contiguous, found.f_contiguous, *more)
+    order = *memory_order(found), found.flags.c_contiguous, found.flags.f_contiguous
+    return (name, dtype, sizes, *place, order, signs, *more)
 
 
 def changed_numbers(before: tuple, now: tuple) -> set[int]:

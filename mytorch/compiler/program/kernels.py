@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ...backends.device import CPU, RawArray, is_raw, thread
+from ...backends.door import in_force
 from ...backends.dtypes import is_half
 from ...backends.meta.array import MetaArray, new
 from ...core.grad_accumulator import LazyGrad
@@ -52,7 +53,7 @@ def call_kept(composite: Composite, args: tuple, has_kernels: bool) -> Any:
     is_kept = name in (KEPT if has_kernels else CHECKED) or (has_kernels and _is_half_on_a_gpu(name, args))
     if not is_kept or composite.manual_variant is None:
         return None
-    if thread.tracer.choose(lambda: _is_small(name, args)):
+    if in_force().choose(lambda: _is_small(name, args)):
         return None
     try:
         return _variant(composite)(*args)

@@ -114,11 +114,16 @@ class Sizes:
     """
 
     def __init__(self, choices: list[bool]):
+        self._first_choices = choices
+        self.forget()
+
+    def forget(self) -> None:
+        """Forgets all: another trace begins."""
         self.expressions: dict[tuple, tuple[Expression, Any]] = {}
         self.guards: dict[tuple, tuple[bool, str, tuple]] = {}
         self.symbolic: dict[Instruction, tuple[tuple, dict]] = {}
         self.is_used = False
-        self._choices, self._tracer = [*reversed(choices)], None
+        self._choices, self._tracer = [*reversed(self._first_choices)], None
         self._made: list[weakref.ref[SizeNumber]] = []
 
     @contextmanager
@@ -176,7 +181,7 @@ class Sizes:
                 self._expect(expression, n)
             return plain
         made = [self._users(n, e) if is_strict else SizeInt.of(n, e, self) for n, e in found]
-        return tuple(made) if isinstance(plain, tuple) else made[0]
+        return _Each(made) if isinstance(plain, tuple) else made[0]
 
     def user(self, x: Any) -> SizeNumber:
         """Returns a size as the user's functions get it."""
@@ -199,7 +204,7 @@ class Sizes:
 
     def operation(self, name: str, args: tuple) -> Any:
         """Returns the size, or the number, that an operation gives for sizes and numbers."""
-        if any([type(x) is Number for x in args]):  # an input of the program, beside which sizes are constants
+        if any([type(x) is Number for x in args]):  # an input: beside it sizes are constants
             return _OPERATIONS[name](*[exact_size(x) for x in args])
         result = _OPERATIONS[name](*map(exact, args))
         if self._tracer is None:
@@ -244,6 +249,19 @@ class Sizes:
     def note(self, instruction: Instruction, args: tuple, kwargs: dict) -> None:
         """Notes the arguments of an instruction, which hold sizes."""
         self.symbolic[instruction] = mapped(expression_of, args), mapped(expression_of, kwargs)
+
+
+class _Each(tuple):
+    """The sizes of an array. Shapes of other numbers of dims differ, whatever their sizes."""
+
+    __slots__ = ()
+    __hash__ = tuple.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, tuple) and _len(self) == _len(other) and tuple.__eq__(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
 
 
 class SizedArray(TracingArray):
@@ -371,8 +389,17 @@ class SizeNumber(Number):
         """Returns the size for the package's own functions."""
         return SizeInt.of(operator.index(self.example), self.value, self._numbers)
 
+    def __repr__(self) -> str:
+        return self._read(repr)
+
+    def __str__(self) -> str:
+        return self._read(str)
+
+    def __format__(self, spec: str) -> str:
+        return self._read(lambda x: format(x, spec))
+
     def _read(self, kind: Callable) -> Any:
-        """Returns the exact value: for the user's functions there is a guard that it is the same."""
+        """Returns what the exact value gives; for the user's functions with a guard that it is the same."""
         is_strict = _is_strict(_reader(sys._getframe(2)))
         return kind(self.pinned() if is_strict else self.example)
 

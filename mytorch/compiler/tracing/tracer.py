@@ -221,7 +221,9 @@ class Tracer(HostCalls, Kind):
         arguments = mapped(self._value_leaf, args), mapped(self._value_leaf, kwargs)
         outputs = tuple([self.new(x) for x in made])
         if outputs or written:
-            self.note(Instruction(name, *arguments, outputs, tuple(written)), symbolic)
+            self.note(Instruction(name, *arguments, outputs, tuple(written)))
+            if symbolic is not None:
+                self.sizes.note(self.instructions[-1], *mapped(self._symbolic_leaf, symbolic))
         return result
 
     def _is_itself(self, x: MetaArray, index: object, y: object) -> bool:
@@ -233,16 +235,12 @@ class Tracer(HostCalls, Kind):
         same = part.storage is x.storage and part.shape == y.shape and part.strides == y.strides
         return same and part.offset == y.offset
 
-    def note(self, instruction: Instruction, symbolic: tuple[tuple, dict] | None = None) -> None:
-        """Adds an instruction, with its origin.
-
-        Args:
-            symbolic: its arguments with the sizes that they hold, if those of the instruction don't hold
-                them.
-        """
-        if self.sizes is not None and have_sizes((instruction.args, instruction.kwargs)):
-            symbolic = instruction.args, instruction.kwargs
-            args, kwargs = mapped(exact, instruction.args), mapped(exact, instruction.kwargs)
+    def note(self, instruction: Instruction) -> None:
+        """Adds an instruction, with its origin."""
+        arguments = instruction.args, instruction.kwargs
+        symbolic = arguments if self.sizes is not None and have_sizes(arguments) else None
+        if symbolic is not None:
+            args, kwargs = mapped(exact, arguments)
             instruction = replace(instruction, args=args, kwargs=kwargs)
         if self._picked:
             self._check_picked(instruction)
