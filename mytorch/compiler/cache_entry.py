@@ -69,6 +69,8 @@ class CacheEntry:
 
     def prepare(self) -> None:
         """Makes the functions that run the programs."""
+        has_more = self._tensors.depends_on_grads or self._places
+        self._hold, self._change = None if has_more else self._tensors.hold, self._snapshot.change
         executable = self.partition.forward.executable()
         self._bind, self._overlap = executable.bind, executable.overlap
         self._writes, self._movers = executable.writes, executable.movers
@@ -93,7 +95,8 @@ class CacheEntry:
             GuardFailure: something has changed since the trace.
             Mismatch: the program depends on an element, or a number, that is another one.
         """
-        if (change := self.failure()) is not None:
+        is_same = self._hold is not None and self._hold()  # most often
+        if (change := self._change() if is_same else self.failure()) is not None:
             raise GuardFailure(self, change)
         if self._may_run_eagerly and self._must_run_eagerly(tensors, given):
             return self._function(*args, **kwargs)

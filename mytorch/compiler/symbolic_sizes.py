@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from weakref import WeakKeyDictionary
+from collections.abc import Callable, Collection, Sequence
+from weakref import finalize
 
 from ..backends.device import RawArray
 from ..backends.meta.layout import layout
@@ -15,8 +15,26 @@ from .tracing.sizes import Sizes
 
 _MOST_TRACES = 8
 _ATTEMPTS = 3  # failed ones, after which sizes of one kind of arguments are constants
-_dynamic: WeakKeyDictionary[Tensor, set[int]] = WeakKeyDictionary()
-_static: WeakKeyDictionary[Tensor, set[int]] = WeakKeyDictionary()
+
+
+class _Marks:
+    """Dims of tensors that are marked."""
+
+    def __init__(self) -> None:
+        self._dims: dict[int, set[int]] = {}  # by the ids of the tensors, while these live
+
+    def add(self, t: Tensor, dim: int) -> None:
+        if id(t) not in self._dims:
+            self._dims[id(t)] = set()
+            finalize(t, self._dims.pop, id(t)).atexit = False
+        self._dims[id(t)].add(dim)
+
+    def of(self, t: object) -> Collection[int]:
+        return self._dims.get(id(t), ())
+
+
+_dynamic = _Marks()
+_static = _Marks()
 
 
 def mark_dynamic(t: Tensor, index: int | Sequence[int]) -> None:
@@ -40,11 +58,11 @@ def mark_static(t: Tensor, index: int | Sequence[int] | None = None) -> None:
     _mark(_static, t, range(t.ndim) if index is None else index)
 
 
-def _mark(marks: WeakKeyDictionary[Tensor, set[int]], t: Tensor, index: int | Sequence[int]) -> None:
+def _mark(marks: _Marks, t: Tensor, index: int | Sequence[int]) -> None:
     for dim in (index,) if isinstance(index, int) else index:
         if not -t.ndim <= dim < t.ndim:
             raise IndexError(f"there is no dim {dim} of a tensor of shape {list(t.shape)}")
-        marks.setdefault(t, set()).add(dim % t.ndim)
+        marks.add(t, dim % t.ndim)
 
 
 class SymbolicSizes:
@@ -74,7 +92,7 @@ class SymbolicSizes:
             entries: the earlier ones.
         """
         self._tensors = tensors
-        self._kind = kind_of(key, [_static.get(x, ()) if _static else () for x in tensors])
+        self._kind = kind_of(key, map(_static.of, tensors))
         traced = [x for x in entries if isinstance(x, CacheEntry) and x.kind == self._kind]
         self._witnesses = [x for x in traced if x.key != key]
         self._sizes: Sizes | None = None
@@ -123,7 +141,7 @@ class SymbolicSizes:
     def _fail(self, errors: Sequence[NotSymbolic]) -> None:
         self._attempts[self._kind] = self._attempts.get(self._kind, 0) + 1
         self._reasons[self._kind] = reason = f"sizes are constants: {errors[0]}"
-        if self._attempts[self._kind] == _ATTEMPTS and any([x in _dynamic for x in self._tensors]):
+        if self._attempts[self._kind] == _ATTEMPTS and any(map(_dynamic.of, self._tensors)):
             raise RuntimeError(f"mark_dynamic(): {reason}")
 
     def described(self) -> list[str]:

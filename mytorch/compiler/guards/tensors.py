@@ -39,6 +39,9 @@ class TensorGuards:
         state: their arrays, by value.
         target: the device of the program.
         depends_on_grads: whether the program differs with tensors that have a `.grad`, or hooks.
+
+    Attributes:
+        hold: returns whether all is the same, but for gradients.
     """
 
     def __init__(
@@ -48,14 +51,14 @@ class TensorGuards:
         self._owners = [
             Owner(weakref.ref(x), value, state[value], x.requires_grad) for value, x in owners.items()
         ]
-        self._target, self._depends_on_grads = target, depends_on_grads
+        self._target, self.depends_on_grads = target, depends_on_grads
 
     def begin(self) -> None:
         """Takes down which tensors there are after the trace, and which of them have gradients."""
         self._owners = [x for x in self._owners if x.tensor() is not None]  # without those it made of arrays
         self._have_grads = self._grads()
         self._arrays = [x.raw for x in self._owners]
-        self._hold = self._comparison()
+        self.hold = self._comparison()
 
     def _comparison(self) -> Callable[[], bool]:
         comparison = Comparison()
@@ -73,7 +76,7 @@ class TensorGuards:
         Args:
             bind: makes the program use the arrays that the tensors have now.
         """
-        if not self._hold():
+        if not self.hold():
             for k, owner in enumerate(self._owners):
                 if (change := self._change_of(k, owner, bind)) is not None:
                     return change
@@ -81,7 +84,7 @@ class TensorGuards:
             if _do_overlap(self._arrays):
                 self._arrays[0] = None  # the next call asks again
                 return "two tensors of the state share memory"
-        if self._depends_on_grads and (now := self._grads()) != self._have_grads:
+        if self.depends_on_grads and (now := self._grads()) != self._have_grads:
             if [has for has, _ in now] == [has for has, _ in self._have_grads]:
                 return "a parameter has other hooks"
             return "parameters have a .grad where they had none, or none where they had one"
@@ -121,7 +124,7 @@ class TensorGuards:
         made = object.__new__(TensorGuards)
         made.__dict__.update(self.__dict__)
         made._owners, made._arrays = [*self._owners], [x.raw for x in self._owners]
-        made._hold = made._comparison()
+        made.hold = made._comparison()
         return made
 
 
