@@ -23,7 +23,6 @@ from .guards.keys import difference, key_of_call, shapes_of
 from .guards.number_inputs import NumberInputs
 from .guards.snapshot import KINDS
 from .program.program import Program
-from .resizing import check_resized
 from .running import checked
 from .running.host_functions import Mismatch
 from .symbolic_sizes import SymbolicSizes
@@ -31,6 +30,7 @@ from .trace_errors import is_in_package, place_of
 from .tracing.numbers import Numbers
 from .tracing.sizes import Sizes
 from .tracing.tracer import Picked
+from .witness import check_resized
 
 LIMIT = 8  # traces for arguments of the same shapes; other calls then run eagerly
 MOST_ENTRIES = 32

@@ -25,9 +25,6 @@ from .running.on_gpu import Graphed
 from .tracing.capture import Traced
 
 
-_SCALAR = np.generic
-
-
 class Gradients(NamedTuple):
     """What the backward pass of a trace gets and gives.
 
@@ -141,7 +138,9 @@ class Partition:
                 increment_version(tensors[k])
         if results.is_tensor:
             (y,) = outputs
-            result = from_raw(y if type(y) is np.ndarray else np.asarray(y) if isinstance(y, _SCALAR) else as_raw(y))
+            if type(y) is not np.ndarray:
+                y = np.asarray(y) if isinstance(y, np.generic) else as_raw(y)
+            result = from_raw(y)
             if results.freed:
                 results.give_freed_nodes([result])
             return result

@@ -10,8 +10,9 @@ from ..backends.meta.layout import layout
 from ..core.tensor import Tensor
 from .cache_entry import CacheEntry, EagerEntry
 from .guards.keys import kind_of
-from .resizing import NotSymbolic, SymbolicTrace
+from .tracing.expressions import NotSymbolic
 from .tracing.sizes import Sizes
+from .witness import SymbolicTrace
 
 _MOST_TRACES = 8
 _ATTEMPTS = 3  # failed ones, after which sizes of one kind of arguments are constants
@@ -120,8 +121,6 @@ class SymbolicSizes:
             return
         errors: list[NotSymbolic] = []
         try:
-            if not self._sizes.is_used:
-                raise NotSymbolic("it asks for the type of what may be a size")
             trace = SymbolicTrace(entry.partition, self._sizes)
         except NotSymbolic as error:
             self._fail([error])

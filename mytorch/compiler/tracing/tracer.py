@@ -26,7 +26,8 @@ from ..program.program import Program
 from .host import Draws, HostCalls
 from .number import Number
 from .numbers import Numbers
-from .sizes import Sizes, exact, have_sizes
+from .size import exact, have_sizes
+from .sizes import Sizes
 from .tracing_array import TracingArray
 
 
