@@ -98,6 +98,10 @@ class CacheEntry:
         is_same = self._hold is not None and self._hold()  # most often
         if (change := self._change() if is_same else self.failure()) is not None:
             raise GuardFailure(self, change)
+        return self.compute(tensors, given, args, kwargs)
+
+    def compute(self, tensors: list[Tensor], given: list, args: tuple, kwargs: dict) -> Any:
+        """Returns what the function does, whether the guards hold or not; see `run`."""
         if self._may_run_eagerly and self._must_run_eagerly(tensors, given):
             return self._function(*args, **kwargs)
         if self._places:

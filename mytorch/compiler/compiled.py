@@ -164,8 +164,8 @@ class Compiled:
         self._entries = [entry, *self._entries[: MOST_ENTRIES - 1]]
         given = self._numbers.given(raws, _numbers_in(args, kwargs))
         try:
-            return entry.run(tensors, given, args, kwargs)
-        except (GuardFailure, Mismatch):  # loops round otherwise: the sign of a sum near 0 may be another
+            return entry.compute(tensors, given, args, kwargs)
+        except Mismatch:  # loops round otherwise: the sign of a sum near 0 may be another
             return self._function(*args, **kwargs)
 
     def _count(self, key: tuple) -> int:

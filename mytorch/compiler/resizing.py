@@ -63,6 +63,8 @@ class Resizing:
             NotSymbolic: there are none.
         """
         forward, backward = self.partition.traced
+        if len(forward.inputs) != len(self._layouts):
+            raise NotSymbolic("other numbers are inputs")
         inputs = [self._new(x, found) for x, found in zip(forward.inputs, self._layouts, strict=True)]
         for x in (*forward.state, *forward.constants):
             self._define(x, x, new_of(layout(x.shape, x.strides, x.dtype)))

@@ -1,4 +1,4 @@
-"""Results: what a traced function returned, and which of its tensors autograd goes on from."""
+"""Results: what a traced function returned, and where a backward pass begins."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Output:
 
 
 class Results:
-    """What a function returned, as what is made anew in each call.
+    """What a function returned, which is made again in each call.
 
     Args:
         traced: the function after its run, within the context of `traced`.

@@ -133,7 +133,6 @@ class SymbolicSizes:
         if trace.is_witnessed:
             self._traces = [(self._kind, trace, entry), *self._traces[: _MOST_TRACES - 1]]
             self._attempts[self._kind] = 0
-            self._reasons.pop(self._kind, None)
         else:
             self._fail(errors)
 
@@ -146,7 +145,8 @@ class SymbolicSizes:
     def described(self) -> list[str]:
         """Returns what is to be said of sizes, as lines."""
         made = [f"for {self.made} other size{'s' * (self.made > 1)} without a trace"] if self.made else []
-        return [*made, *dict.fromkeys(self._reasons.values())]
+        symbolic = {kind for kind, *_ in self._traces}
+        return [*made, *dict.fromkeys([text for kind, text in self._reasons.items() if kind not in symbolic])]
 
     def resized(self, raws: Sequence[RawArray]) -> CacheEntry | None:
         """Returns a cache entry for arrays of other sizes that needs no trace, if there is one."""

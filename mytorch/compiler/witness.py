@@ -153,12 +153,12 @@ class Witness(Resizing):
             raise NotSymbolic("it had other arguments")
         for k, (x, y) in enumerate(zip(ours, others, strict=True)):
             if not self._is_same(x, y):
-                found = self._found_again(traced[k], y)
+                found = self._recovered(traced[k], y)
                 if found is None:
                     raise NotSymbolic(f"an argument is {x!r}, was {y!r}, which isn't known to be of a size")
                 self.lost.setdefault(i, {})[k] = found
 
-    def _found_again(self, now: Any, was: Any) -> Lost | LostText | None:
+    def _recovered(self, now: Any, was: Any) -> Lost | LostText | None:
         """Returns what an argument may have been made of, of which it isn't known; None if that is nothing.
 
         Args:
@@ -182,7 +182,7 @@ class Witness(Resizing):
         found: list[Any] = []
         for a, b in zip(now, was, strict=True):
             is_number = a != b and a.isdigit() and b.isdigit()
-            found.append(self._found_again(int(a), int(b)) if is_number else a if a == b else None)
+            found.append(self._recovered(int(a), int(b)) if is_number else a if a == b else None)
         return None if None in found else LostText(found)
 
     def _candidates(self, with_inverse: bool) -> Iterator[tuple[Expression, Any]]:

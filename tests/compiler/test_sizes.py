@@ -224,7 +224,7 @@ def test_values_are_those_of_eager_for_any_sizes(function, sizes):
         compare(function, compiled, MAKERS[function], n)
 
 
-FEW = [positions, masked, flattened, outer, losses, statistics, scaled, sizes_of_new, layers, images]
+FEW = [positions, masked, flattened, outer, losses, statistics, scaled, sizes_of_new, layers]
 
 
 @pytest.mark.parametrize("function", FEW, ids=lambda f: f.__name__)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from ...backends.device import CPU, META, RawArray, device, device_of, get_default_device, is_raw
+from ...backends.device import CPU, META, RawArray, device, device_of, get_default_device, is_raw, thread
 from ...backends.meta.array import MetaArray, new_of
 from ...backends.meta.layout import layout
 from ...core.array import Array
+from ...core.grad_mode import _state
 from ...core.tensor import Tensor, raw_of
 from ...nn.functional.composite import choose
 from ...utils.nested import leaves, mapped
@@ -21,7 +22,8 @@ from ..program.instruction import Value
 from ..program.program import Program
 from .numbers import Numbers, with_numbers
 from .sizes import Sizes
-from .tracer import Tracer, tracing
+from .symbolic_tracer import SymbolicTracer
+from .tracer import Tracer
 
 
 def capture(function: Callable, *examples: object, **named: object) -> Program:
@@ -84,6 +86,32 @@ def traced(
         tracer.finish()
         tracer.check_results(leaves(result))
         yield Traced(function, tracer, arguments, result, given, before, nodes, datas, attributes)
+
+
+@contextmanager
+def tracing(
+    device: device, answer: Callable[[Tracer, Value], Any] | None, numbers: Numbers | None = None,
+    reads_rates: bool = False, picks: bool = True, sizes: Sizes | None = None,
+) -> Iterator[Tracer]:  # fmt: skip
+    """Context in which this thread's calls are noted; its value is the tracer, see there."""
+    if thread.tracer is not None:
+        raise RuntimeError("a program is being captured already")
+    if thread.kinds:
+        raise RuntimeError(f"a program can't be captured while {thread.kinds[-1].name} is in force")
+    if device.base is not device:
+        raise NotImplementedError(f"a program can't hold arrays of {device.kind.name}")
+    given = device, answer, numbers
+    tracer = Tracer(*given) if sizes is None else SymbolicTracer(sizes, *given)
+    tracer.reads_rates, tracer.picks = reads_rates, picks
+    thread.tracer, _state.stream = tracer, tracer.origins
+    try:
+        with tracer, nullcontext() if sizes is None else sizes.of(tracer):
+            yield tracer
+    finally:
+        thread.tracer = None
+        del _state.stream  # that of all threads is seen again
+        tracer.numbers.finish()
+        tracer.restore()
 
 
 _ARRAYS = (Tensor, Array)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import replace
-from typing import Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,9 +25,10 @@ from ..program.program import Program
 from .host import Draws, HostCalls
 from .number import Number
 from .numbers import Numbers
-from .size import exact, have_sizes
-from .sizes import Sizes
 from .tracing_array import TracingArray
+
+if TYPE_CHECKING:
+    from .sizes import Sizes
 
 
 def _refuse_shared(x: RawArray, y: RawArray) -> None:
@@ -49,7 +49,6 @@ class Tracer(HostCalls, Kind):
         device: where the program will run; while it is captured, what will lie there is on the meta device.
         answer: gets an array without dims that the function asks the element of, returns it.
         numbers: those that are inputs.
-        sizes: notes what Python computes of the sizes of arrays; None if they are constants.
 
     Attributes:
         choices: between two ways to compute the same: see `choose`.
@@ -62,18 +61,19 @@ class Tracer(HostCalls, Kind):
         takes_launches: calls of compiled kernels are noted: see `lowering`.
         reads_rates: the function may read what a step of a schedule changes.
         refused: the last error of what the program can't hold, which the function itself may have caught.
+        sizes: see `SymbolicTracer`.
         picks: `x[i]` with an integer `i` that the program computes is noted, as a copy; see `pick`.
     """
 
+    sizes: Sizes | None = None
     takes_launches = reads_rates = picks = False
     answers = draws = True
     kind = TracingArray
 
     def __init__(
-        self, device: device, answer: Callable[[Tracer, Value], Any] | None, numbers: Numbers | None = None,
-        sizes: Sizes | None = None,
+        self, device: device, answer: Callable[[Tracer, Value], Any] | None, numbers: Numbers | None = None
     ) -> None:  # fmt: skip
-        self.device, self.numbers, self.sizes = device, numbers or Numbers(), sizes
+        self.device, self.numbers = device, numbers or Numbers()
         self.choices: list[bool] = []
         self.instructions: list[Instruction] = []
         self.inputs: list[Value] = []
@@ -134,13 +134,8 @@ class Tracer(HostCalls, Kind):
         return self._values.get(id(x), (None,))[0]
 
     def choose(self, ask: Callable[[], bool]) -> bool:
-        """Returns a choice between two ways to compute the same, which doesn't depend on sizes that are
-        symbolic."""
-        with self.inside():
-            found = ask()
-        found = found if self.sizes is None else self.sizes.choice(found)
-        self.choices.append(found)
-        return found
+        self.choices.append(ask())
+        return self.choices[-1]
 
     def _is_argument(self, x: Tensor) -> bool:
         return self.value_of(x._data._array) in self.inputs
@@ -201,13 +196,8 @@ class Tracer(HostCalls, Kind):
         """Runs a rule of meta arrays, and notes the call."""
         if self.is_inside:
             return rule(*args, **kwargs)
-        symbolic = None
-        if self.sizes is not None and have_sizes((args, kwargs)):
-            symbolic = args, kwargs
-            args, kwargs = mapped(exact, args), mapped(exact, kwargs)
         if any([type(x) is Number for x in leaves((args, kwargs))]):
             args, kwargs = self.numbers.as_arrays(name, rule, args, kwargs)
-            symbolic = None
         args, kwargs = mapped(self._lifted_leaf, args), mapped(self._lifted_leaf, kwargs)
         with self.inside():
             result = rule(*args, **kwargs)
@@ -223,8 +213,6 @@ class Tracer(HostCalls, Kind):
         outputs = tuple([self.new(x) for x in made])
         if outputs or written:
             self.note(Instruction(name, *arguments, outputs, tuple(written)))
-            if symbolic is not None:
-                self.sizes.note(self.instructions[-1], *mapped(self._symbolic_leaf, symbolic))
         return result
 
     def _is_itself(self, x: MetaArray, index: object, y: object) -> bool:
@@ -238,18 +226,11 @@ class Tracer(HostCalls, Kind):
 
     def note(self, instruction: Instruction) -> None:
         """Adds an instruction, with its origin."""
-        arguments = instruction.args, instruction.kwargs
-        symbolic = arguments if self.sizes is not None and have_sizes(arguments) else None
-        if symbolic is not None:
-            args, kwargs = mapped(exact, arguments)
-            instruction = replace(instruction, args=args, kwargs=kwargs)
         if self._picked:
             self._check_picked(instruction)
         if self._replaced:
             self.check_replaced(instruction.inputs())
         self.instructions.append(self.origins.marked(instruction))
-        if symbolic is not None:
-            self.sizes.note(self.instructions[-1], *mapped(self._symbolic_leaf, symbolic))
 
     def takes_index(self, raw: RawArray) -> bool:
         """Returns whether an array without dims may be an index as it is, without its element."""
@@ -364,11 +345,6 @@ class Tracer(HostCalls, Kind):
     def _lifted_leaf(self, x: Any) -> Any:
         return self.held(x) if is_raw(x) else x
 
-    def _symbolic_leaf(self, x: Any) -> Any:
-        if isinstance(x, Value):
-            return x
-        return x if have_sizes(x) else self._value_leaf(self._lifted_leaf(x))
-
     def _value_leaf(self, x: Any) -> Any:
         if isinstance(x, MetaArray):
             return self.value(x)
@@ -412,28 +388,3 @@ class Tracer(HostCalls, Kind):
     def zeroes_grads(self, optimizer: Any, parameters: list) -> bool:
         self.zero_grads(optimizer, parameters)
         return True
-
-
-@contextmanager
-def tracing(
-    device: device, answer: Callable[[Tracer, Value], Any] | None, numbers: Numbers | None = None,
-    reads_rates: bool = False, picks: bool = True, sizes: Sizes | None = None,
-) -> Iterator[Tracer]:  # fmt: skip
-    """Context in which this thread's calls are noted; its value is the tracer, see there."""
-    if thread.tracer is not None:
-        raise RuntimeError("a program is being captured already")
-    if thread.kinds:
-        raise RuntimeError(f"a program can't be captured while {thread.kinds[-1].name} is in force")
-    if device.base is not device:
-        raise NotImplementedError(f"a program can't hold arrays of {device.kind.name}")
-    tracer = Tracer(device, answer, numbers, sizes)
-    tracer.reads_rates, tracer.picks = reads_rates, picks
-    thread.tracer, _state.stream = tracer, tracer.origins
-    try:
-        with tracer, nullcontext() if sizes is None else sizes.of(tracer):
-            yield tracer
-    finally:
-        thread.tracer = None
-        del _state.stream  # that of all threads is seen again
-        tracer.numbers.finish()
-        tracer.restore()
