@@ -26,7 +26,7 @@ from mytorch.models import GPT2
 from mytorch.nn.utils import add_lora, merge_lora
 from mytorch.optim import AdamW
 from mytorch.utils.reading import read_json
-from mytorch.utils.scripts import python_command, usable_device
+from mytorch.utils.scripts import python_command, require_bounds, usable_device
 from mytorch.utils.tokens import TokenWindows
 from run_folder import Run, open_metrics, resume, set_checkpoints_aside
 from train_gpt2 import INFERENCE, build_scheduler, evaluation_loader, mean_loss, train_step, training_loader
@@ -61,12 +61,13 @@ def arguments():
     add("--mixed_precision", default="no", choices=("no", "fp16", "bf16"), help="train in half precision")
     add("--seed", type=int, default=1337, help="of the adapters, the batches and dropout")
     add("--device", default="cuda" if mytorch.cuda.is_available() else "cpu", type=usable_device,
-        help="cpu, cuda or cuda:N")  # fmt: skip
+        help="cpu, cuda or cuda:N")
     args = parser.parse_args()
-    for name in ("train_iterations", "batch_size", "gradient_accumulation_steps", "eval_interval",
-                 "eval_iterations"):  # fmt: skip
-        if getattr(args, name) < 1:
-            parser.error(f"--{name} must be at least 1, got {getattr(args, name)}")
+    counts = ("context_length", "train_iterations", "batch_size", "gradient_accumulation_steps",
+              "eval_interval", "eval_iterations")
+    sizes = ("freeze_layers", "lora_rank", "max_lr", "min_lr", "warmup_steps", "weight_decay",
+             "max_grad_norm", "seed")
+    require_bounds(parser, args, counts, sizes, below_1=("lora_dropout_p",))
     return args
 
 

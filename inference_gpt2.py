@@ -25,13 +25,13 @@ def arguments():
     add("--prompt", default="\n", help="text to continue")
     add("--max_new_tokens", type=int, default=500, help="number of tokens to generate")
     add("--temperature", type=float, default=0.8,
-        help="divides the logits; 0 selects the most probable token")  # fmt: skip
+        help="divides the logits; 0 selects the most probable token")
     add("--topk", type=int, default=200, help="sample from the k most probable tokens; 0: from all")
     add("--seed", type=int, default=1337, help="seed of the random number generator")
     add("--device", default="cuda" if mytorch.cuda.is_available() else "cpu", type=usable_device,
-        help="cpu, cuda or cuda:N")  # fmt: skip
+        help="cpu, cuda or cuda:N")
     add("--no_cache", action="store_true",
-        help="recompute all keys and values for each token: slower, the same text")  # fmt: skip
+        help="recompute all keys and values for each token: slower, the same text")
     args = parser.parse_args()
     if args.max_new_tokens < 1 or args.temperature < 0 or args.topk < 0:
         parser.error("--max_new_tokens must be at least 1, --temperature and --topk at least 0")
@@ -69,7 +69,7 @@ def main():
             prompt, args.max_new_tokens, args.temperature, args.topk or None,
             generator=mytorch.Generator(device=args.device).manual_seed(args.seed),
             use_cache=not args.no_cache,
-        ):  # fmt: skip
+        ):
             print(text.decode(tokenizer.decode_bytes([token.item()])), end="", flush=True)
             count += 1
     except KeyboardInterrupt:

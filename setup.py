@@ -79,6 +79,6 @@ setup(
             "ruff", "mypy", "setuptools", "psutil", "einops", "opt_einsum", "pandas",
             "tokenizers", "transformers", "tiktoken", "datasets", "playwright", "build", "twine", *MODELS,
             *EXAMPLES, *NOTEBOOK, *TRITON, *MPI, *LAUNCH, *TOP,
-        ],  # fmt: skip
+        ],
     },
 )

@@ -31,7 +31,7 @@ from mytorch.models.gpt2_config import SIZES
 from mytorch.optim import AdamW
 from mytorch.optim.lr_scheduler import WarmupCosineLR
 from mytorch.utils.data import DataLoader
-from mytorch.utils.scripts import python_command, usable_device
+from mytorch.utils.scripts import python_command, require_bounds, usable_device
 from mytorch.utils.tokens import TokenWindows, size_of_vocabulary
 from run_folder import Run, make_run_folder, open_metrics, resume, sample_text, save_loss_curve
 
@@ -66,19 +66,19 @@ def arguments(description="Train a GPT-2.", **defaults):
     add("--resume_from_checkpoint", metavar="FOLDER", help="continue the run in this folder")
     add("--fused", action="store_true", help="fail without fused kernels")
     add("--mixed_precision", nargs="?", const="fp16", choices=("no", "fp16", "bf16"),
-        help="train in half precision, with float32 master weights; without a value fp16")  # fmt: skip
+        help="train in half precision, with float32 master weights; without a value fp16")
     add("--allow_nan", action="store_true", help="train on when the loss or weights are inf or NaN")
     add("--log_wandb", action="store_true", help="also log to Weights & Biases")
     add("--peak_flops", type=float, help="FLOP/s of a device, for the MFU; default: known, or measured (CPU)")
     add("--seed", type=int, default=1337, help="of the weights, the batches and dropout")
     add("--device", default="cuda" if mytorch.cuda.is_available() else "cpu", type=usable_device,
-        help="cpu, cuda or cuda:N")  # fmt: skip
+        help="cpu, cuda or cuda:N")
     parser.set_defaults(**defaults)
     args = parser.parse_args()
-    for name in ("train_iterations", "batch_size", "gradient_accumulation_steps", "eval_interval",
-                 "eval_iterations", "log_iter", "checkpoint_iterations"):  # fmt: skip
-        if getattr(args, name) < 1:
-            parser.error(f"--{name} must be at least 1, got {getattr(args, name)}")
+    counts = ("context_length", "train_iterations", "batch_size", "gradient_accumulation_steps", "log_iter",
+              "eval_interval", "eval_iterations", "checkpoint_iterations", "peak_flops")
+    sizes = "max_lr", "min_lr", "warmup_steps", "weight_decay", "max_grad_norm", "sample_tokens", "seed"
+    require_bounds(parser, args, counts, sizes, below_1=("dropout_p", "beta1", "beta2"))
     return args
 
 
@@ -111,7 +111,7 @@ def build(accelerator, vocab_size, args):
     config = GPT2Config.of_size(
         args.model_size, vocab_size=vocab_size, context_length=args.context_length,
         dropout_p=args.dropout_p, bias=False,
-    )  # fmt: skip
+    )
     model = GPT2(config).to(accelerator.device)
     groups = model.parameter_groups(args.weight_decay)
     optimizer = AdamW(groups, lr=args.max_lr, betas=(args.beta1, args.beta2))
@@ -182,7 +182,7 @@ def train(accelerator, model, optimizer, data, run, folder, throughput, args):
     progress = tqdm(
         total=args.train_iterations, initial=run.iteration, disable=not accelerator.is_main_process,
         dynamic_ncols=True, mininterval=0.1 if sys.stderr.isatty() else 10,  # fewer lines in a log file
-    )  # fmt: skip
+    )
     throughput.start(run.iteration)
     while run.iteration < args.train_iterations:
         if run.iteration % args.eval_interval == 0:
@@ -236,7 +236,7 @@ def make_accelerator(args):
     accelerator = Accelerator(
         args.gradient_accumulation_steps, args.mixed_precision, args.log_wandb or None,
         device=args.device, fused=args.fused,
-    )  # fmt: skip
+    )
     accelerator.checks_loss = not args.allow_nan
     set_seed(args.seed, device_specific=True)  # the weights are those of the first process
     return accelerator

@@ -50,7 +50,7 @@ def run(*command: object, cwd: Path = ROOT) -> None:
     done = subprocess.run(
         [*map(str, command)], cwd=cwd, env=environment, check=False, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+    )
     if done.returncode:
         raise SystemExit(f"{done.stdout}\nerror: {' '.join(map(str, command))}: exit code {done.returncode}")
 

@@ -77,7 +77,7 @@ def main(argv: list[str] | None = None) -> None:
     add = options.add_argument
     add("--jobs", nargs="+", default=[*JOBS], choices=JOBS, metavar="NAME", help=", ".join(JOBS))
     add("--variants", nargs="+", default=["torch", "mytorch", "mytorch-compiled"], choices=VARIANTS,
-        metavar="NAME", help=f"what to run, the reference first: {', '.join(VARIANTS)}")  # fmt: skip
+        metavar="NAME", help=f"what to run, the reference first: {', '.join(VARIANTS)}")
     add("--first-call", action="store_true", help="time capture and compilation of GPT nano instead")
     args = options.parse_args(argv)
     if args.first_call:

@@ -27,7 +27,7 @@ def weights(*shapes: tuple[int, ...]) -> list[jax.Array]:
 def training(
     loss_of: Callable, params: Any, *batch: jax.Array,
     lr: float = 1e-4, betas: tuple[float, float] = (0.9, 0.999), decay: float = 0.0,
-) -> Callable[[], jax.Array]:  # fmt: skip
+) -> Callable[[], jax.Array]:
     """Returns steps of AdamW, or without decay of Adam, which return the loss; `params` is a tree."""
     (beta1, beta2), tree_map = betas, jax.tree.map
 
@@ -154,7 +154,7 @@ MAKE = {
         jnp.asarray(np.random.default_rng(8).integers(0, 50304, 512)),
     ),
     "AdamW": adamw,
-}  # fmt: skip
+}
 
 
 def make(name: str) -> Callable:

@@ -18,7 +18,7 @@ KERNELS = [
                     call=lambda F, _, x, *p: F.layer_norm(x, ROWS[1:], *p)),
     kernel_jobs.Job("gelu", (ROWS,)),
     kernel_jobs.Job("cross_entropy", ((512, 50304),), constants=(kernel_jobs.tokens(512, 50304),)),
-]  # fmt: skip
+]
 Call = Callable[[], Any]  # returns a tensor, whose first number is compared
 
 
@@ -186,4 +186,4 @@ JOBS = {
     **{job.name: Job(f"{job.sizes[0][0]:,} × {job.sizes[0][1]:,}", 10, partial(kernel, job=job))
        for job in KERNELS},
     "AdamW": Job(f"{LENGTH:,}", 3, adamw),
-}  # fmt: skip
+}

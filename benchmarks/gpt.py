@@ -53,7 +53,7 @@ def initial_weights(config: Config, seed: int = 7) -> dict[str, np.ndarray]:
         for name, shape in {
             "ln_1": (width,), "attn.c_attn": (3 * width, width), "attn.c_proj": (width, width),
             "ln_2": (width,), "mlp.c_fc": (4 * width, width), "mlp.c_proj": (width, 4 * width),
-        }.items():  # fmt: skip
+        }.items():
             shapes[f"transformer.h.{i}.{name}.weight"] = shape
     shapes["transformer.ln_f.weight"] = (width,)
     weights = {}

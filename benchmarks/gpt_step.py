@@ -63,7 +63,7 @@ def main(argv: list[str] | None = None) -> None:
     add("--generate", action="store_true", help="time texts instead of training steps")
     add("--config", default="nano", choices=CONFIGS, metavar="nano|small|gpt2")
     add("--variants", nargs="*", default=["torch", "mytorch"], choices=VARIANTS, metavar="NAME",
-        help=f"what to run, the reference first; no name means all: {', '.join(VARIANTS)}")  # fmt: skip
+        help=f"what to run, the reference first; no name means all: {', '.join(VARIANTS)}")
     add("--steps", type=harness.positive, help="timed steps in a turn (two seconds or more)")
     args = options.parse_args(argv)
     name, config = args.config, CONFIGS[args.config]

@@ -36,7 +36,7 @@ class Block(nn.Module):
         self.ln_2 = nn.LayerNorm(C, bias=False)
         self.mlp = nn.ModuleDict({
             "c_fc": nn.Linear(C, 4 * C, bias=False), "c_proj": nn.Linear(4 * C, C, bias=False)
-        })  # fmt: skip
+        })
 
     def forward(self, x: Tensor, cache: tuple[Tensor, Tensor] | None = None, past: int = 0) -> Tensor:
         x = x + self.attn(self.ln_1(x), cache, past)
@@ -53,7 +53,7 @@ class GPT(nn.Module):
             "wpe": nn.Embedding(config.context_length, config.n_embd),
             "h": nn.ModuleList(Block(config) for _ in range(config.n_layer)),
             "ln_f": nn.LayerNorm(config.n_embd, bias=False),
-        })  # fmt: skip
+        })
         self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
         self.lm_head.weight = self.transformer.wte.weight
         self.load_state_dict({name: torch.from_numpy(a) for name, a in initial_weights(config).items()})

@@ -75,7 +75,7 @@ def figures(turns: list[Turn], limit: float) -> dict:
         "ms": statistics.median(times), "span_ms": [min(times), max(times)], "quiet": len(quiet),
         "all": len(turns), "peak_memory": max(turn.peak_memory for turn in turns),
         "turns": [turn[:2] for turn in turns],
-    }  # fmt: skip
+    }
 
 
 class Turns:
@@ -120,7 +120,7 @@ def parser(module: str, about: str, rounds: int) -> argparse.ArgumentParser:
     add = found.add_argument
     add("--rounds", type=positive, default=rounds, metavar="N", help="turns of each (%(default)s)")
     add("--other-cores", type=float, default=0.05, metavar="CORES",
-        help="a turn in which other programs used more isn't quiet (%(default)s)")  # fmt: skip
+        help="a turn in which other programs used more isn't quiet (%(default)s)")
     add("--out", type=Path, metavar="FILE", help="write all figures to this JSON file")
     return found
 
@@ -135,7 +135,7 @@ def positive(text: str) -> int:
 def measure(
     plan: Plan, variants: list[Variant], args: list[str], jobs: list[tuple[str, str]],
     options: argparse.Namespace,
-) -> dict:  # fmt: skip
+) -> dict:
     """Returns all figures; ends the program where a worker fails or the results differ.
 
     Args:
@@ -215,7 +215,7 @@ def by_library(result: dict, what: str, tokens: int = 1) -> str:
         rows.append([
             label, f"{by['ms']:.2f}", f"{low:.2f} – {high:.2f}", f"{tokens / by['ms'] * 1e3:,.0f}",
             f"{by['ms'] / first['ms']:.2f}", f"{by['peak_memory'] / 2**20:,.0f} MiB", quiet([by]),
-        ])  # fmt: skip
+        ])
     head = ["", f"ms/{what}", "fastest – slowest", "tokens/s", "ratio", "peak RSS", "quiet turns"]
     return table(head, rows)
 

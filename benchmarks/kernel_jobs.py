@@ -25,7 +25,7 @@ CONVOLUTIONS = [  # channels, height and width, channels out, kernel, stride, gr
     (64, 56, 128, 3, 2), (128, 28, 256, 3, 2), (256, 14, 512, 3, 2),
     (64, 56, 256, 1), (256, 56, 64, 1), (64, 56, 128, 1, 2), (3, 224, 64, 7, 2),
     (64, 56, 64, 3, 1, 64), (128, 28, 128, 3, 1, 32),
-]  # fmt: skip
+]
 WARM_UP = 0.1  # seconds: threads that slept may find themselves on one core at first
 
 
@@ -94,7 +94,7 @@ def _rows(config: Config) -> list[Job]:
         Job("embedding", ((V, C),), (2 * n, n + V * C, 0, 0), (tokens(N, V),),
             call=lambda F, constants, w: F.embedding(*constants, w)),
         Job("rotary_embedding", (heads,), (2 * n, 2 * n, 0, 0), angles),
-    ]  # fmt: skip
+    ]
 
 
 def _images(x: tuple[int, int, int, int]) -> list[Job]:
@@ -107,7 +107,7 @@ def _images(x: tuple[int, int, int, int]) -> list[Job]:
             call=lambda F, _, x, *p: F.batch_norm(x, None, None, *p, True)),
         Job("conv2d", (x, (C, C, 3, 3), w), (2 * n, 3 * n, 18 * n * C, 36 * n * C), options=(1, 1)),
         Job("conv1d", (flat, (C, C, 3), w), (2 * n, 3 * n, 6 * n * C, 12 * n * C), options=(1, 1)),
-    ]  # fmt: skip
+    ]
 
 
 def convolutions() -> list[Job]:
@@ -144,7 +144,7 @@ def _attention(config: Config) -> list[Job]:
         joint,
         Job("cached_attention", (one, one, one, x, x), (2 * B * T * C, 0, 4 * B * T * C, 0), options=(T - 1,),
             no_grad=True),
-    ]  # fmt: skip
+    ]
 
 
 def self_attention(config: Config, batch_size: int) -> Job:
@@ -155,7 +155,7 @@ def self_attention(config: Config, batch_size: int) -> Job:
     T, C, H = config.context_length, config.n_embd, config.n_head
     n = batch_size * T * C
     return Job("self_attention", ((batch_size, T, 3 * C),), (4 * n, 8 * n, 2 * n * T, 5 * n * T),
-               call=lambda F, _, x: F.self_attention(x, H, is_causal=True))  # fmt: skip
+               call=lambda F, _, x: F.self_attention(x, H, is_causal=True))
 
 
 def tokens(count: int, classes: int) -> np.ndarray:

@@ -69,7 +69,7 @@ def loading(library: Any, load: Load) -> Task:
     loader = import_module(f"{library.__name__}.utils.data").DataLoader(
         Samples(load, library.from_numpy), load.batch_size, num_workers=load.num_workers,
         persistent_workers=load.num_workers > 0,
-    )  # fmt: skip
+    )
     return Task(
         step=lambda: sum(float(batch.numpy().reshape(-1)[-1]) for batch in loader),
         check=lambda: float(reduce(lambda value, batch: zlib.crc32(batch.numpy(), value), loader, 0)),

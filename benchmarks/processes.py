@@ -32,7 +32,7 @@ class Worker:
             [sys.executable, "-u", "-m", *command],
             env=environment() | env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said,
             text=True, start_new_session=True,  # with the processes that it may start
-        )  # fmt: skip
+        )
         self._lines: queue.Queue = queue.Queue()
         threading.Thread(target=self._listen, daemon=True).start()
 

@@ -7,6 +7,7 @@
 import argparse
 import ast
 import builtins
+import dataclasses
 import importlib
 import inspect
 import math
@@ -19,6 +20,7 @@ import numpy as np
 
 import mytorch
 from mytorch.aliases import FILES
+from mytorch.compiler.program import program
 from mytorch.core import array, tensor
 from mytorch.methods import OPERATORS
 from mytorch.nn import functional
@@ -37,7 +39,11 @@ TYPES = {  # the names of annotations, with their modules; any other is written 
     "Histogram": "mytorch.ops.search", "Number": "mytorch.ops.scalars",
     "DTypeLike": "mytorch.backends.dtypes", "DeviceLike": "mytorch.backends.device",
     "Generator": "mytorch.random", "IntOrInts": "mytorch.nn.functional.types",
-}  # fmt: skip
+    "Program": "mytorch.compiler.program.program", "Value": "mytorch.compiler.program.instruction",
+    "Instruction": "mytorch.compiler.program.instruction", "Memory": "mytorch.compiler.memory.peak",
+    "Chunked": "mytorch.compiler.parts.chunking", "Stream": "mytorch.compiler.parts.streaming",
+    "Strategies": "mytorch.compiler.running.execution",
+}
 ATTRIBUTES = {  # those that are no annotated properties
     "data": "Array", "grad": "Array | Any", "grad_fn": "Node | Any", "shape": "Size",
     "dtype": "np.dtype[Any]", "ndim": "builtins.int", "itemsize": "builtins.int", "nbytes": "builtins.int",
@@ -45,7 +51,7 @@ ATTRIBUTES = {  # those that are no annotated properties
     "is_cpu": "builtins.bool", "is_cuda": "builtins.bool", "is_meta": "builtins.bool",
     "requires_grad": "builtins.bool", "device": "device_", "T": "Tensor",
     "mT": "Tensor", "H": "Tensor", "mH": "Tensor",
-}  # fmt: skip
+}
 HEAD = "# Written by python docs/make_stubs.py\nimport builtins\nimport os\n\nimport numpy as np"
 SPECIAL = {"__init__", "__hash__", "__array__", "__dlpack__", "__dlpack_device__", "__array_priority__"}
 NUMPYS, OUT = (wrapper(inspect.unwrap).__code__ for wrapper in (numpy_names, accepts_out))
@@ -67,7 +73,9 @@ class Stub:
         imports = [
             f"from {module} import {name}" for name, module in TYPES.items()
             if name in used and module != self.own and f"import {name} as " not in body
-        ]  # fmt: skip
+        ]
+        if "weakref" in used:
+            imports.append("import weakref")
         if "device_" in used:
             imports.append("from mytorch.backends.device import device as device_")
         return "\n".join([HEAD, *sorted(imports), body, ""])
@@ -98,8 +106,14 @@ class Stub:
             bases = f"({bases.replace('NDArrayOperatorsMixin', 'np.lib.mixins.NDArrayOperatorsMixin')})"
         self.lines.append(f"class {cls.__name__}{bases}:")
         self.class_name = cls.__name__
+        is_data = dataclasses.is_dataclass(cls)  # whose other special methods aren't the same in each Python
+        fields = [x for x in dataclasses.fields(cls) if x.init] if is_data else []
+        self.lines += [f"    {x.name}: {self.annotation(x.type)}" for x in fields]
         for name, value in vars(cls).items():
+            if name in [x.name for x in fields]:
+                continue
             special = name.startswith("__") and callable(value) or name in SPECIAL
+            special &= not is_data or name in ("__init__", "__call__")
             if special or not name.startswith("_"):
                 self.lines += [f"    {line}" for line in self.member(name, value).splitlines()]
         self.class_name = ""
@@ -167,7 +181,8 @@ class Stub:
         """
         if annotation is inspect.Signature.empty:
             return self.class_name or "Tensor"
-        node = ast.parse(str(annotation), mode="eval").body
+        text = annotation.__name__ if isinstance(annotation, type) else str(annotation)
+        node = ast.parse(text, mode="eval").body
         if isinstance(node, ast.BinOp):
             is_optional = isinstance(node.right, ast.Constant) and not isinstance(node.left, ast.BinOp)
             return f"{self.annotation(ast.unparse(node.left))} | Any" if is_optional else "Any"
@@ -243,7 +258,7 @@ def is_ours(value: object) -> bool:
 def stubs() -> dict[Path, str]:
     """Returns the text of each stub by its path."""
     found = {}
-    for module in (mytorch, functional, tensor, array):
+    for module in (mytorch, functional, tensor, array, program):
         path = Path(module.__file__).with_suffix(".pyi")
         found[path] = Stub(importlib.import_module(module.__name__)).text(public(module))
     return found | aliases()

@@ -179,7 +179,7 @@ def counts(found: dict[str, Trace]) -> str:
             "functions, closures and comprehensions": len(codes),
             "calls": sum(sum(trace.codes.values()) for trace in part),
             "calls into another file": sum(trace.crossings for trace in part),
-        })  # fmt: skip
+        })
     rows = [f"| {name} | {' | '.join(f'{column[name]:,}' for column in columns)} |" for name in columns[0]]
     return "\n".join(["| | a training step | generating |", "|---|--:|--:|", *rows])
 

@@ -71,7 +71,7 @@ def is_ours(value: Any) -> bool:
 def entry(name: str, value: Any, url: str) -> list[str]:
     """Returns the signature, the docstring and the link to the source."""
     return ["```python", signature(name, value), "```", "", markdown(inspect.getdoc(value) or ""), "",
-            f"[source]({url}/blob/main/{source(value)})", ""]  # fmt: skip
+            f"[source]({url}/blob/main/{source(value)})", ""]
 
 
 def members(name: str, cls: type, url: str) -> list[str]:

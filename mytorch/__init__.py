@@ -96,7 +96,7 @@ _LATER = {
     "distributions": None, "fft": None, "get_autocast_dtype": "amp", "GradScaler": "amp",
     "is_autocast_enabled": "amp", "multiprocessing": None, "profiler": None,
     "quantize": "nn.quantization", "stream": None, "summary": "stream.summary",
-}  # fmt: skip
+}
 
 
 _import_later, _own_names = _aliases.lazily(globals(), _LATER)

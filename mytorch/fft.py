@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
-from .backends.device import DeviceLike
+from .backends.device import DeviceLike, RawArray
 from .backends.dtypes import DTypeLike, as_dtype, get_default_dtype, is_half, is_inexact
 from .core.op import op, require_tensor
 from .core.tensor import Tensor
@@ -27,7 +27,7 @@ from .ops.rearrange import roll
 __all__ = [
     "fft", "fft2", "fftfreq", "fftn", "fftshift", "ifft", "ifft2", "ifftn", "ifftshift", "irfft", "irfft2",
     "irfftn", "rfft", "rfft2", "rfftfreq", "rfftn",
-]  # fmt: skip
+]
 
 Ints: TypeAlias = int | Sequence[int] | None
 _OTHER_WAY = {"backward": "forward", "forward": "backward", "ortho": "ortho"}
@@ -209,12 +209,12 @@ def _irfft(x, n, dim, norm):
     return np.fft.irfft(x, n, dim, norm), vjp
 
 
-def _cut(x: Any, size: int, dim: int) -> Any:
+def _cut(x: RawArray, size: int, dim: int) -> RawArray:
     """x cut or filled up with zeros to `size` along the dim."""
     return _padded(x[(slice(None),) * dim + (slice(size),)], size, dim)
 
 
-def _padded(x: Any, size: int, dim: int) -> Any:
+def _padded(x: RawArray, size: int, dim: int) -> RawArray:
     if x.shape[dim] >= size:
         return x
     rest = np.zeros((*x.shape[:dim], size - x.shape[dim], *x.shape[dim + 1 :]), x.dtype, like=x)

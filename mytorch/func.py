@@ -21,7 +21,7 @@ from .nn.module import Module
 __all__ = [
     "functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacobian", "jacrev", "jvp", "vjp",
     "vmap",
-]  # fmt: skip
+]
 
 Tensors = Mapping[str, Tensor]
 
@@ -29,7 +29,7 @@ Tensors = Mapping[str, Tensor]
 def functional_call(
     module: Module, parameter_and_buffer_dicts: Tensors | Sequence[Tensors], args: object = None,
     kwargs: dict[str, Any] | None = None,
-) -> Any:  # fmt: skip
+) -> Any:
     """Returns `module(*args, **kwargs)` with other parameters and buffers for this call.
 
     Args:

@@ -23,16 +23,12 @@ __all__ = [
     "LinAlgError", "cholesky", "det", "eigh", "eigvalsh", "inv", "lstsq", "matrix_exp", "matrix_norm",
     "matrix_power", "matrix_rank", "multi_dot", "norm", "pinv", "qr", "slogdet", "solve",
     "solve_triangular", "svd", "svdvals", "vector_norm",
-]  # fmt: skip
+]
 
 
 @numpy_names
 def norm(
-    x: Tensor,
-    ord: float | str | None = None,
-    dim: Dims = None,
-    keepdim: bool = False,
-    *,
+    x: Tensor, ord: float | str | None = None, dim: Dims = None, keepdim: bool = False, *,
     dtype: DTypeLike = None,
 ) -> Tensor:
     """The `matrix_norm` in two dims, the `vector_norm` in one; without `ord` the vector norm of order 2.

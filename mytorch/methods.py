@@ -96,7 +96,7 @@ OPERATORS = {
     "floordiv": elementwise.floor_divide, "mod": elementwise.remainder, "pow": elementwise.pow,
     "and": compare.bitwise_and, "or": compare.bitwise_or, "xor": compare.bitwise_xor,
     "lshift": compare.bitwise_left_shift, "rshift": compare.bitwise_right_shift,
-}  # fmt: skip
+}
 
 # Their `__torch_function__` gets the operator, as `Tensor.__pow__`; that of the others gets `Tensor.add`, …
 NAMED = {"floordiv", "pow", "and", "or", "xor", "lshift", "rshift"}
@@ -104,12 +104,12 @@ NAMED = {"floordiv", "pow", "and", "or", "xor", "lshift", "rshift"}
 COMPARISONS = {
     "eq": compare.eq, "ne": compare.ne, "lt": compare.lt, "le": compare.le,
     "gt": compare.gt, "ge": compare.ge,
-}  # fmt: skip
+}
 
 UNARY = {
     "neg": elementwise.neg, "pos": elementwise.positive, "abs": elementwise.abs,
     "invert": compare.invert,
-}  # fmt: skip
+}
 
 METHODS = [
     *(getattr(elementwise, name) for name in elementwise.__all__ if name not in ("zero", "fill", "rsub")),
@@ -138,12 +138,12 @@ METHODS = [
         "is_complex", "is_nonzero", "is_same_size", "is_signed",
     )),
     create.new_zeros, create.new_ones, create.new_empty, create.new_full, create.new_tensor,
-]  # fmt: skip
+]
 
 NEVER_IN_PLACE = {
     "positive", "signbit", "maximum", "minimum", "fmax", "fmin", "logaddexp", "logaddexp2", "rsub",
     "float_power",
-}  # fmt: skip
+}
 
 # These write the result into the tensor itself, under their name with an underscore.
 INPLACE = [
@@ -155,7 +155,7 @@ INPLACE = [
     mask.masked_fill, mask.masked_scatter,
     special.erf, special.erfc, special.erfinv, gamma.lgamma, gamma.digamma,
     *(getattr(added_product, name) for name in added_product.__all__),
-]  # fmt: skip
+]
 
 # These make the tensor a view of itself.
 INPLACE_VIEWS = [shape.squeeze, shape.unsqueeze, shape.transpose, shape.t]
@@ -164,12 +164,12 @@ CASTS = {
     "half": dtypes.float16, "float": dtypes.float32, "double": dtypes.float64, "bool": dtypes.bool,
     "byte": dtypes.uint8, "char": dtypes.int8, "short": dtypes.int16, "int": dtypes.int32,
     "long": dtypes.int64, "bfloat16": "bfloat16",  # by name: its package is imported when it is used
-}  # fmt: skip
+}
 
 ALIASES = {
     "nelement": "numel", "ndimension": "dim",
     "argwhere": "nonzero", "swapaxes": "transpose", "swapdims": "transpose", "moveaxis": "movedim",
-}  # fmt: skip
+}
 
 
 def copy_(x: Tensor, source, non_blocking: bool = False) -> Tensor:

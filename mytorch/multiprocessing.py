@@ -17,7 +17,7 @@ from .stream.log import path_for_ranks, start_in_rank
 __all__ = [
     *multiprocessing.__all__, "ProcessContext", "ProcessExitedException", "ProcessRaisedException",
     "get_all_sharing_strategies", "get_sharing_strategy", "set_sharing_strategy", "spawn", "start_processes",
-]  # fmt: skip
+]
 
 
 class ProcessRaisedException(Exception):
@@ -31,7 +31,7 @@ class ProcessExitedException(Exception):
 def spawn(
     fn: Callable, args: tuple = (), nprocs: int = 1, join: bool = True, daemon: bool = False,
     start_method: str = "spawn",
-) -> ProcessContext | None:  # fmt: skip
+) -> ProcessContext | None:
     """Calls `fn(i, *args)` in the processes i = 0 … nprocs - 1.
 
     Args:

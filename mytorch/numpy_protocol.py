@@ -24,7 +24,7 @@ from .ops.shape import unfold
 from .ops.svd import svd
 
 
-def array_ufunc(self: Tensor, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+def array_ufunc(self: Tensor, ufunc: np.ufunc, method: str, *inputs: object, **kwargs: Any) -> Any:
     """`np.exp(tensor)`, `np.add(array, tensor)`, `np.add.reduce(tensor)`.
 
     Raises:
@@ -126,14 +126,14 @@ RENAMED = {
     "arccos": "acos", "arctan": "atan", "arctan2": "atan2", "arcsinh": "asinh", "arccosh": "acosh",
     "arctanh": "atanh", "left_shift": "bitwise_left_shift", "right_shift": "bitwise_right_shift",
     "fabs": "abs", "conjugate": "conj", "degrees": "rad2deg", "radians": "deg2rad",
-}  # fmt: skip
+}
 UNCHANGED = [
     "add", "floor_divide", "remainder", "maximum", "minimum", "positive", "exp", "log", "sqrt", "square",
     "reciprocal", "sin", "cos", "tan", "tanh", "sign", "floor", "ceil", "logical_not", "logical_and",
     "logical_or", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor", "isnan", "isinf", "isfinite",
     "exp2", "expm1", "log2", "log10", "log1p", "logaddexp", "logaddexp2", "sinh", "cosh", "hypot",
     "deg2rad", "rad2deg", "trunc", "fmod", "float_power", "fmax", "fmin", "copysign", "signbit", "matmul",
-]  # fmt: skip
+]
 UFUNCS: dict[np.ufunc, Callable] = {
     getattr(np, name): getattr(ops, RENAMED.get(name, name)) for name in (*RENAMED, *UNCHANGED)
 }
@@ -301,7 +301,7 @@ WITHOUT_GRADIENT = {
         "digitize", "bincount", "isclose", "allclose", "array_equal", "array_equiv", "isin", "isneginf",
         "isposinf",
     )
-}  # fmt: skip
+}
 
 # They write into their first argument.
 WRITERS = {np.copyto, np.put, np.place, np.putmask, np.put_along_axis, np.fill_diagonal}

@@ -97,7 +97,7 @@ def save(
 def load(
     f: str | os.PathLike | IO[bytes], map_location: Any = None, pickle_module: object = None, *,
     weights_only: bool = True, mmap: bool | None = None,
-) -> Any:  # fmt: skip
+) -> Any:
     """Returns an object saved by `save`, or the dict of Tensors of any other safetensors file.
 
     Args:

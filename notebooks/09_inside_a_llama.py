@@ -38,7 +38,7 @@ mytorch.manual_seed(0)
 config = LlamaConfig(
     vocab_size=64, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
     num_key_value_heads=2, max_position_embeddings=128,
-)  # fmt: skip
+)
 model = Llama(config).to(device)
 print(model)
 

@@ -203,7 +203,7 @@ def prepare(args) -> None:
     with tqdm(
         total=total, initial=total - sum(job.num_bytes for job in todo), desc="tokenizing", unit="B",
         unit_scale=True,
-    ) as progress:  # fmt: skip
+    ) as progress:
         for job in make_shards(todo, settings, args.num_proc):
             progress.update(job.num_bytes)
     join_shards(jobs, shards, folder, args.tokenizer)
@@ -219,7 +219,7 @@ def main(argv: list[str] | None = None) -> int:
     add("--text_key", default="text", help="key or column of the documents; default: %(default)s")
     add("--tokenizer", default="gpt2", help="gpt2, or a tokenizer.json or its folder; default: %(default)s")
     add("--val_fraction", type=fraction, default=0.0005,
-        help="share of the documents in the validation split; default: %(default)s")  # fmt: skip
+        help="share of the documents in the validation split; default: %(default)s")
     num_proc = max(1, (os.cpu_count() or 1) // 2)
     add("--num_proc", type=int, default=num_proc, help="number of processes; default: %(default)s")
     args = parser.parse_args(argv)

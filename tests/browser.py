@@ -9,7 +9,7 @@ import pytest
 NAMES = (
     "chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable",
     "chrome",
-)  # fmt: skip
+)
 REQUIRED = "MYTORCH_REQUIRE_BROWSER"  # set by .ci/run
 
 

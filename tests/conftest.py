@@ -35,7 +35,7 @@ SLOW = (
     "test_as_torch", "test_cuda_graphs", "test_examples", "test_finetune_gpt2", "test_import",
     "test_notebook", "test_programs", "test_reading", "test_site", "test_stubs", "test_tiny_chat",
     "test_train_gpt2",
-)  # fmt: skip
+)
 
 # Hypothesis takes the same examples in every run, however slow the machine is.
 hypothesis.settings.register_profile(

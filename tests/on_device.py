@@ -29,7 +29,7 @@ LAYOUTS = {
 FACTORIES = {
     "Tensor", "Array",
     *(name for name in ops.__all__ if "device" in inspect.signature(getattr(ops, name)).parameters),
-} - {"to", "tril", "triu", *(name for name in ops.__all__ if name.endswith("_like"))}  # fmt: skip
+} - {"to", "tril", "triu", *(name for name in ops.__all__ if name.endswith("_like"))}
 
 
 class Library:

@@ -65,7 +65,7 @@ def tensors(arrays: list[Any], grad: bool) -> tuple[list, list]:
 def check(
     ours: Callable, theirs: Callable, *arrays: Any, grad: bool = True, rtol: float | None = None,
     atol: float | None = None, **kwargs: Any,
-) -> None:  # fmt: skip
+) -> None:
     """Assert that `ours(*arrays, **kwargs)` is as PyTorch's `theirs`: values, dtypes, shapes, gradients.
 
     Args:

@@ -52,6 +52,11 @@ for name in names:
     assert python("-c", code) == "[]\n"
 
 
+@pytest.mark.parametrize("name", ["overrides", "nn.modules.conv", "backends.cuda", "hub"])
+def test_each_runs_as_a_module_that_does_nothing(name):
+    assert python("-m", f"mytorch.{name}") == ""
+
+
 def test_a_file_has_one_name():
     """Else its classes would be there twice."""
     for file in set(FILES.values()):

@@ -15,7 +15,7 @@ def test_it_is_two_screens_long():
     assert len(PAGE.splitlines()) <= 110 and max(map(len, PAGE.splitlines())) <= 170
     assert list(SECTIONS) == [
         "The one rule", "Layers", "The door: kinds of arrays", "Where is …", "What one may touch", "Commands",
-    ]  # fmt: skip
+    ]
 
 
 def test_every_path_in_it_exists():

@@ -21,7 +21,7 @@ def start(framework):
         env={
             **os.environ, "PYTHONPATH": str(ROOT), "MYTORCH_COMPILE": "wait", "TORCHDYNAMO_DISABLE": "1"
         },
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture(scope="module")

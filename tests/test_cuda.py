@@ -19,7 +19,7 @@ NOT_PYTORCH_S = {"make_graphed_step", "DeviceProperties"}
 TYPED = {name for name in vars(cuda) if name.endswith("Tensor")}  # classes: tests/ops/test_names.py
 NAMES = sorted(
     name for name, value in vars(cuda).items() if not name.startswith("_") and not inspect.ismodule(value)
-)  # fmt: skip
+)
 
 
 def parameters(function):
@@ -223,7 +223,7 @@ def test_peaks(fake_cuda):
     assert cuda.memory_stats() == {
         "allocated_bytes.all.current": 3 * KIB, "allocated_bytes.all.peak": 6 * KIB,
         "reserved_bytes.all.current": 9 * KIB, "reserved_bytes.all.peak": 9 * KIB,
-    }  # fmt: skip
+    }
     del z
     cuda.reset_peak_memory_stats(0)
     cuda.empty_cache()

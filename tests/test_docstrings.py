@@ -68,7 +68,7 @@ PLACES = {
     "mytorch": mytorch, "nn": nn, "nn.functional": nn.functional, "optim": optim,
     "optim.lr_scheduler": optim.lr_scheduler, "Module": nn.Module, "Tensor": mytorch.Tensor,
     "Array": mytorch.Array,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("place", PLACES)

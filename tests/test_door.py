@@ -2,15 +2,17 @@
 
 import ast
 import copy
-import re
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import mytorch
+import mytorch.distributed as dist
 from mytorch import nn
 from mytorch.backends.blas import add_product
+from mytorch.backends.device import is_on_host
 from mytorch.backends.door import Kind, in_force
 from mytorch.backends.holding import HoldingArray, HoldingKind
 from mytorch.core.tensor import raw_of
@@ -33,9 +35,20 @@ class Counting(HoldingKind):
 
 
 class TwoRanks(HoldingKind):
-    """Holds an array for each of two ranks, which run in lockstep."""
+    """Holds an array for each of two ranks, which run in lockstep, and is what they reduce with."""
 
-    count = 2
+    count = ranks = 2
+
+    def collectives(self, group):
+        return self
+
+    def all_reduce(self, raw, op):
+        total = np.maximum(*raw.parts) if op is dist.ReduceOp.MAX else sum(raw.parts)
+        for part in raw.parts:
+            part[...] = total
+
+    def broadcast(self, raw, root):
+        raw.parts[1][...] = raw.parts[0]
 
     def scatter(self, x):
         """The halves of a batch, one for each rank."""
@@ -58,11 +71,14 @@ def batches():
         yield mytorch.from_numpy(text[:, :-1].copy()), mytorch.from_numpy(text[:, 1:].copy())
 
 
-def trained(scatter=lambda x: x, average=lambda raw: None, value=mytorch.Tensor.item, half=False):
+def adamw(model):
+    return model, mytorch.optim.AdamW(model.parameters(), lr=1e-3)
+
+
+def trained(scatter=lambda x: x, average=lambda raw: None, value=mytorch.Tensor.item, half=False, wrap=adamw):
     """The losses and norms of three steps of a GPT nano."""
     mytorch.manual_seed(0)
-    model = GPT2(GPT2Config.of_size("nano", vocab_size=65, context_length=16))
-    optimizer = mytorch.optim.AdamW(model.parameters(), lr=1e-3)
+    model, optimizer = wrap(GPT2(GPT2Config.of_size("nano", vocab_size=65, context_length=16)))
     scaler = mytorch.amp.GradScaler("cpu", init_scale=1024.0, enabled=half)
     found = []
     for x, y in batches():
@@ -98,6 +114,70 @@ def test_a_kind_that_holds_two_ranks_trains_a_gpt(numpys):
     with TwoRanks() as kind:
         got = trained(kind.scatter, kind.average, kind.mean)
     np.testing.assert_allclose(got, numpys, rtol=1e-5)
+
+
+@pytest.fixture
+def alone():
+    dist.init_process_group("single")
+    yield
+    dist.destroy_process_group()
+
+
+def ddp(model):
+    return adamw(dist.DistributedDataParallel(model))
+
+
+def ddp_and_zero(model):
+    model = dist.DistributedDataParallel(model)
+    return model, dist.ZeroRedundancyOptimizer(model.parameters(), mytorch.optim.AdamW, lr=1e-3)
+
+
+@pytest.mark.parametrize("wrap", [ddp, ddp_and_zero])
+def test_ddp_and_zero_reduce_with_the_collectives_of_the_kind(wrap, numpys, alone):
+    with TwoRanks() as kind:
+        got = trained(kind.scatter, value=kind.mean, wrap=wrap)
+    np.testing.assert_allclose(got, numpys, rtol=1e-5)
+    with F.use_fused(False), Counting():
+        got = trained(wrap=wrap)  # a kind that holds one array has the collectives of that
+    np.testing.assert_allclose(got, numpys, rtol=1e-5)
+
+
+def test_ddp_starts_with_the_weights_of_the_first_rank(alone):
+    with TwoRanks() as kind:
+        layer = nn.Linear(2, 2)
+        raw_of(layer.weight).parts[1][...] += 1
+        buffer = mytorch.Tensor(HoldingArray([np.ones(2, "f4"), np.zeros(2, "f4")], kind))
+        layer.register_buffer("scale", buffer)
+        dist.DistributedDataParallel(layer)
+    for x in (layer.weight, layer.scale):
+        np.testing.assert_array_equal(*raw_of(x).parts)
+
+
+def test_an_inf_on_one_rank_is_skipped_on_both(alone):
+    with TwoRanks() as kind:
+        p = nn.Parameter(mytorch.ones(1))
+        optimizer, scaler = mytorch.optim.SGD([p], lr=1.0), mytorch.amp.GradScaler(init_scale=4.0)
+        factor = mytorch.Tensor(HoldingArray([np.ones(1, "f4"), np.full(1, np.inf, "f4")], kind))
+        scaler.scale(p * factor).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        assert p.item() == 1 and scaler.get_scale() == 2
+
+
+def test_a_kind_without_collectives_says_so(alone):
+    kind = type("Silent", (HoldingKind,), {"count": 2})()
+    held = HoldingArray([np.ones(2), np.ones(2)], kind)
+    with pytest.raises(NotImplementedError, match="arrays of Silent have no collectives"):
+        dist.all_reduce(held)
+
+
+def test_no_program_leaves_out_a_collective(alone):
+    def reduced(x):
+        dist.all_reduce(x)
+        return x
+
+    with pytest.raises(NotImplementedError, match=r"all_reduce\(\) of a process group"):
+        mytorch.capture(reduced, mytorch.ones(2))
 
 
 def test_kinds_hold_arrays_of_any_kind(numpys):
@@ -185,7 +265,7 @@ def test_no_array_of_another_kind_is_written_part_by_part():
         "add.at": lambda: np.add.at(plain, [0], held[:1]),
         "a product": lambda: add_product(held[None], held[:, None], plain[None, :1]),
         "meta": lambda: np.add(on_meta, 1, out=plain),
-    }  # fmt: skip
+    }
     on_meta = raw_of(mytorch.ones(2, device="meta"))
     for name, write in writes.items():
         with pytest.raises(TypeError, match="can't be written"):
@@ -233,7 +313,7 @@ USES = {
     "cross entropy": lambda: F.cross_entropy(mytorch.ones(3, 4), mytorch.tensor([0, 1, 2])),
     "rotary": lambda: nn.RotaryEmbedding(4)(mytorch.ones(1, 2, 3, 4)),
     "a copy": lambda: copy.deepcopy(nn.Linear(2, 2))(mytorch.ones(1, 2)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", USES)
@@ -262,6 +342,32 @@ def test_loading_the_state_of_an_optimizer_in_a_block():
         other(mytorch.ones(1, 2)).sum().backward()
         theirs.step()
         assert theirs.state[other.weight]["step"].item() == 2
+
+
+@pytest.mark.parametrize("name", ["SGD", "AdamW", "LBFGS"])
+def test_an_optimizer_steps_before_in_and_after_a_block(name):
+    def losses(kinds):
+        p, found = nn.Parameter(mytorch.ones(3, 2)), []
+        optimizer = getattr(mytorch.optim, name)([p], lr=0.01)
+
+        def closure():
+            optimizer.zero_grad()
+            loss = ((x @ p - 1) ** 4).sum()
+            loss.backward()
+            return loss
+
+        for kind in kinds:
+            with kind:
+                found.append(optimizer.step(closure).item())
+        return found
+
+    mytorch.manual_seed(0)
+    x = mytorch.randn(4, 3)
+    with F.use_fused(False):
+        want = losses([nullcontext()] * 4)
+    inside, outside = Counting(), nullcontext()
+    np.testing.assert_allclose(losses([inside, outside] * 2), want, rtol=1e-4)
+    np.testing.assert_allclose(losses([outside, inside] * 2), want, rtol=1e-4)
 
 
 def test_a_kind_by_the_name_of_its_device():
@@ -314,24 +420,89 @@ ASKING = {
     "optim/optimizer.py": (1, STREAM), "profiler/profile.py": (1, STREAM),
     "utils/data/passes.py": (1, STREAM),
     "models/decoder.py": (1, "one call for a whole token, which notes nothing"),
-}  # fmt: skip
+}
+FASTER = "a faster way to the same result: "
+NUMPYS_TYPE = {
+    "aliases/foreach.py": (1, FASTER + "one ufunc instead of an op for each tensor"),
+    "backends/address.py": (1, "the pointer is read from the header of NumPy's C structure"),
+    "backends/blas.py": (1, FASTER + "what the kinds' `product` leads to, in each product"),
+    "backends/device.py": (3, "the questions that the others ask are answered here"),
+    "backends/jit.py": (1, FASTER + "arguments of a kernel, whose number of elements decides on threads"),
+    "core/array.py": (4, FASTER + "no GPU was waited for; `is_raw` says the same of a result"),
+    "core/closure.py": (1, FASTER + "`is_raw` says the same of a variable of a closure"),
+    "core/engine.py": (2, "only of NumPy's arrays it is known how many references an owner has"),
+    "core/op.py": (5, FASTER + "`device_of`, `is_raw` and `as_raw` say the same, in each op"),
+    "ops/create.py": (2, "from_numpy takes NumPy's arrays"),
+    "ops/elementwise/operands.py": (1, FASTER + "a divisor is looked at without a message for the GPU"),
+    "ops/reduce.py": (1, FASTER + "BLAS adds up what is contiguous"),
+    "serialization.py": (1, "what is loaded has the type of what was saved"),
+    "tokenizers/gguf.py": (1, "the lists of a file are NumPy's arrays, where they are long"),
+    "utils/data/collate.py": (1, FASTER + "samples are copied into one array, without a tensor each"),
+    "utils/data/ring.py": (1, "a pickle has NumPy's arrays beside it"),
+}
+DOOR = ("stream/", "compiler/", "backends/meta/", "backends/door", "backends/holding", "backends/kinds")
+
+
+def asks_what_is_in_force(node):
+    if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+        return ast.unparse(node) in ("thread.tracer", "_state.stream")
+    is_read = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+    return is_read and node.id in ("TRACED", "is_meta", "refuse_tracing")
+
+
+def asks_for_numpys_type(node):
+    """`isinstance(x, np.ndarray)`, `type(x) is np.ndarray`, `kind in (np.ndarray, …)`, and a `case`."""
+    if isinstance(node, ast.Compare):
+        types = [node.left, *node.comparators]
+    elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "issubclass"):
+        types = node.args[1:]
+    elif isinstance(node, ast.MatchClass):
+        types = [node.cls]
+    else:
+        return False
+    flat = [part for x in types for part in (x.elts if isinstance(x, ast.Tuple) else [x])]
+    return any("np.ndarray" in ast.unparse(x).split(" | ") for x in flat)
+
+
+def counted(asks):
+    """How often a question is asked, by file."""
+    root, found = Path(mytorch.__file__).parent, {}
+    for path in root.rglob("*.py"):
+        name = path.relative_to(root).as_posix()
+        count = sum(map(asks, ast.walk(ast.parse(path.read_text()))))
+        if count and not name.startswith(DOOR):
+            found[name] = count
+    return found
 
 
 def test_nobody_outside_asks_what_is_in_force():
-    root = Path(mytorch.__file__).parent
-    pattern = re.compile(r"^(thread\.tracer|_state\.stream)$")
-    found = {}
-    for path in root.rglob("*.py"):
-        name = path.relative_to(root).as_posix()
-        if name.startswith(("stream/", "compiler/", "backends/meta/", "backends/door", "backends/holding")):
-            continue
-        asks = 0
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
-                asks += bool(pattern.match(ast.unparse(node)))
-            is_read = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
-            asks += is_read and node.id in ("TRACED", "is_meta", "refuse_tracing")
-        if asks:
-            found[name] = asks
-    assert sum(found.values()) <= 40
-    assert found == {name: count for name, (count, _) in ASKING.items()}
+    assert counted(asks_what_is_in_force) == {name: count for name, (count, _) in ASKING.items()}
+
+
+def test_nobody_outside_asks_for_numpys_type():
+    assert counted(asks_for_numpys_type) == {name: count for name, (count, _) in NUMPYS_TYPE.items()}
+    places = [*ASKING.values(), *NUMPYS_TYPE.values()]
+    assert sum(count for count, _ in places) <= 40
+    assert sum(count for count, reason in places if not reason.startswith(FASTER)) <= 24
+
+
+QUESTIONS = {
+    "isinstance(x, np.ndarray)": 1, "isinstance(x, (np.ndarray, np.generic))": 1,
+    "isinstance(x, Sequence | np.ndarray)": 1, "type(x) not in (np.ndarray, np.memmap)": 1,
+    "type(x) is not np.ndarray": 1, "match x:\n    case np.ndarray(): ...": 1,
+    "def f(x: np.ndarray) -> np.ndarray: ...": 0, "isinstance(x, Array)": 0,
+}
+
+
+@pytest.mark.parametrize("text", QUESTIONS)
+def test_questions_for_numpys_type_are_found(text):
+    assert sum(map(asks_for_numpys_type, ast.walk(ast.parse(text)))) == QUESTIONS[text]
+
+
+def test_what_lies_in_numpys_memory():
+    others = {
+        "meta": raw_of(mytorch.ones(2, device="meta")), "held": HoldingArray([np.ones(2)], Counting()),
+        "no array": 1.0, "a Tensor": mytorch.ones(2),
+    }
+    assert is_on_host(np.ones(2))
+    assert not [name for name, x in others.items() if is_on_host(x)]

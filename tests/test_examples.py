@@ -16,7 +16,7 @@ def run(name, *options, **environment):
     done = subprocess.run(
         [sys.executable, "-m", f"examples.{name}", *map(str, options)], cwd=ROOT, capture_output=True,
         text=True, timeout=300, env={**os.environ, **environment},
-    )  # fmt: skip
+    )
     return done.stdout + done.stderr, done.returncode
 
 

@@ -40,7 +40,7 @@ def finetune(folder, name, *options, base="run"):
         folder / base, "--path_to_data", folder / "data", "--path_to_save", folder / name, "--device", "cpu",
         "--train_iterations", 6, "--eval_interval", 3, "--eval_iterations", 2, "--warmup_steps", 0,
         "--max_lr", 3e-3, *options,
-    ]  # fmt: skip
+    ]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.argv", ["finetune_gpt2.py", *map(str, options)])
         finetune_gpt2.main()
@@ -68,7 +68,7 @@ def test_adapters(folder, precision, monkeypatch, capsys):
     assert {path.name for path in out.iterdir()} == {
         "adapter.safetensors", "checkpoints", "config.json", "metrics.jsonl", "model.safetensors",
         "tokenizer.json",
-    }  # fmt: skip
+    }
     adapter = mytorch.load(out / "adapter.safetensors")
     layers = [f"transformer.h.{i}.{name}" for i in (1, 2) for name in ("attn.c_attn", "mlp.c_fc")]
     assert sorted(adapter) == sorted(f"{layer}.lora_{part}" for layer in layers for part in "AB")
@@ -85,7 +85,7 @@ def test_adapters(folder, precision, monkeypatch, capsys):
     assert len(found) == 3 and found[-1] < found[0]
     assert "576 of 10,608 parameters are trained" in capsys.readouterr().out
     monkeypatch.setattr("sys.argv", ["inference_gpt2.py", str(out), "--device", "cpu", "--prompt", "the",
-                                     "--max_new_tokens", "5"])  # fmt: skip
+                                     "--max_new_tokens", "5"])
     inference_gpt2.main()
     assert capsys.readouterr().out.startswith("the")
 

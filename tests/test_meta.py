@@ -48,7 +48,7 @@ SAME_TEXT = [
     "m.nn.Linear(2, 3, device='meta').to_empty(device='cpu').weight.shape",
     "m.nn.Parameter(x)", "m.rand(2, device='meta')", "m.arange(5.0, device='meta')",
     "m.nn.Linear(2, 3, device='meta').to(m.float64).weight.dtype.itemsize",
-]  # fmt: skip
+]
 SAME_ERROR = [
     "x.item()", "s.item()", "s.tolist()", "x.tolist()", "bool(s)", "bool(x)", "float(s)", "int(s)",
     "s.__index__()", "x.cpu()", "x.to('cpu')", "x.numpy()", "x.nonzero()", "x[x > 0]", "x.unique()",
@@ -57,7 +57,7 @@ SAME_ERROR = [
     "m.nn.Linear(2, 3, device='meta').cpu()",
     "m.nn.Linear(2, 3).load_state_dict(m.nn.Linear(2, 3, device='meta').state_dict())", "x @ x", "x + x.T",
     "x.view(5)", "x[3]", "x.sum(2)", "m.empty(1 << 40, 1 << 40, device='meta')", "m.device('metal')",
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("expression", SAME_TEXT)
@@ -182,7 +182,7 @@ ARRAYS = {
     "T": np.zeros((4, 3, 5)).transpose(1, 0, 2),
     "step": np.zeros((3, 8, 5))[:, ::2], "back": np.zeros((3, 4, 5))[::-1], "stretched": np.zeros((3, 1, 5)),
     "broadcast": np.broadcast_to(np.zeros((3, 1, 5)), (3, 4, 5)),
-}  # fmt: skip
+}
 CALLS = {
     "exp": np.exp, "add": lambda x: x + x.T.T, "mixed": lambda x: x * np.zeros(5), "sum": lambda x: x.sum(1),
     "keepdims": lambda x: np.max(x, axis=(0, 2), keepdims=True), "copy": np.copy,
@@ -199,7 +199,7 @@ CALLS = {
     "cumsum": lambda x: np.cumsum(x, 1), "einsum": lambda x: np.einsum("ijk,ijk->ki", x, x),
     "ellipsis": lambda x: np.einsum("...k->...", x), "diagonal": lambda x: np.diagonal(x, 1, 0, 2),
     "var": lambda x: x.var(0), "argmax": lambda x: x.argmax(-1), "flip": lambda x: np.flip(x, 1),
-}  # fmt: skip
+}
 
 
 @each("call", CALLS)
@@ -229,7 +229,7 @@ MATRICES = {
     "small out": lambda a: np.add(a, a, out=np.empty((2, 1, 3), like=a)),
     "other out": lambda a: np.add(a, a, out=np.empty((2, 4, 3), like=a)),
     "out": lambda a: np.add(a, a[0], out=np.empty_like(a)), "matmul": lambda a: a @ a,
-}  # fmt: skip
+}
 
 
 @each("call", MATRICES)
@@ -266,7 +266,7 @@ COUNTS = {  # as published
     "gpt2": 124_439_808, "gpt2-medium": 354_823_168, "gpt2-large": 774_030_080, "gpt2-xl": 1_557_611_200,
     "15m": 15_191_712, "135m": 134_515_008, "1b": 1_235_814_400, "7b": 6_738_415_616,
     "bert-base": 109_482_240 - 590_592, "bert-large": 335_141_888 - 1_049_600,  # without the pooler
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", COUNTS)
@@ -335,7 +335,7 @@ def test_the_peak_is_that_of_a_step_on_the_cpu():
     done = subprocess.run(
         [sys.executable, str(ROOT / "tests" / "cli" / "peak.py"), json.dumps(config.to_dict()), "16", "sgd"],
         capture_output=True, text=True, cwd=ROOT, env={**surroundings(), "USE_FUSED_OPS": "0"}, check=True,
-    )  # fmt: skip
+    )
     measured = json.loads(done.stdout)["total"]
     gc.collect()
     before = memory.allocated

@@ -56,7 +56,7 @@ def execute(source, home):
         NotebookClient(
             notebook, timeout=600, startup_timeout=600, kernel_name="python3", config=files,
             resources={"metadata": {"path": str(source.parent)}},
-        ).execute()  # fmt: skip
+        ).execute()
     return notebook
 
 

@@ -29,7 +29,7 @@ def test_opt_einsum():
     z = RNG.standard_normal((5, 3))
     for equation, arrays in (
         ("ij,jk,kl->il", (X, Y, z)), ("ij,jk,kl->li", (X, Y, z)), ("ij,ij->", (X, X)), ("ij,jk->ijk", (X, Y)),
-    ):  # fmt: skip
+    ):
         tensors = [mytorch.tensor(a, requires_grad=True) for a in arrays]
         out = opt_einsum.contract(equation, *tensors)
         assert isinstance(out, mytorch.Tensor)

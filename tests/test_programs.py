@@ -55,7 +55,7 @@ def residual_network(torch):
     model = nn.Sequential(
         nn.Conv2d(3, 6, 5, padding=2), nn.MaxPool2d(2, ceil_mode=True), Block(6, 6, 1), Block(6, 8, 2),
         nn.AdaptiveAvgPool2d((2, 1)), nn.Flatten(), nn.Linear(16, 5),
-    )  # fmt: skip
+    )
 
     def train(model):
         decay = [p for p in model.parameters() if p.dim() > 1]
@@ -113,7 +113,7 @@ def autoencoder(torch):
     decoder = nn.Sequential(
         nn.Linear(4, 72), nn.Unflatten(1, (8, 3, 3)), nn.ConvTranspose2d(8, 4, 4, 2, 1), nn.PReLU(4),
         nn.Upsample(scale_factor=2, mode="bilinear"), nn.Conv2d(4, 3, 3, padding=1, padding_mode="reflect"),
-    )  # fmt: skip
+    )
 
     def train(encoder, heads, decoder):
         parameters = [p for module in (encoder, heads, decoder) for p in module.parameters()]

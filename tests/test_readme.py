@@ -32,9 +32,9 @@ PAGES = {  # with at least this many results
     "README.md": 1, "docs/autograd.md": 14, "docs/ops.md": 5, "docs/differences.md": 6, "docs/data.md": 3,
     "docs/distributed.md": 8, "docs/kernels.md": 0, "docs/surface.md": 0, "docs/training.md": 0,
     "docs/benchmarks.md": 0, "docs/files.md": 0, "docs/models.md": 6, "docs/tokenizers.md": 6,
-    "docs/meta.md": 12, "docs/programs.md": 4, "docs/stream.md": 5,
+    "docs/meta.md": 12, "docs/programs.md": 6, "docs/stream.md": 5,
     "docs/door.md": 4, "docs/kernel_stories.md": 12, "docs/faq.md": 7,
-}  # fmt: skip
+}
 SHOWN = re.compile(r"  # (->|raises) (.+)$")
 
 
@@ -236,7 +236,7 @@ def test_what_the_surface_names_is_there(name):
         mytorch, mytorch.Tensor, mytorch.nn, mytorch.nn.functional, mytorch.nn.utils, mytorch.optim,
         mytorch.optim.lr_scheduler, mytorch.distributions, mytorch.distributions.Distribution,
         mytorch.linalg, mytorch.fft,
-    ]  # fmt: skip
+    ]
     *path, last = name.split(".")
     for place in places:
         for part in path:

@@ -90,7 +90,7 @@ def test_errors(tmp_path, monkeypatch):
     path = tmp_path / "metrics.jsonl"
     for line in ("{", "[]", '{"iteration": 1, "iteration": 2, "loss": 1}', '{"iteration": "a", "loss": 1}',
                  '{"loss": 1}', '{"iteration": 2, "val_loss": [1]}', '{"iteration": 2, "loss": 1e308}',
-                 "[" * 100_000):  # fmt: skip
+                 "[" * 100_000):
         path.write_text('{"iteration": 1, "loss": NaN}\n' + line + "\n")
         with pytest.raises(ValueError, match="metrics.jsonl.* is damaged: "):
             draw_loss_curve(path, tmp_path / "x.png")

@@ -56,7 +56,7 @@ def round_trip(obj, path):
 DTYPES = [
     "float16", mytorch.bfloat16, "float32", "float64", "complex64", "bool",
     "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64",
-]  # fmt: skip
+]
 OBJECTS = {
     "number": 3,
     "large": 10**40,
@@ -112,7 +112,7 @@ keys = st.one_of(st.text(max_size=5), st.integers(), st.booleans(), st.none())
 leaves = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8),
     st.lists(st.integers(-9, 9), max_size=3).map(lambda x: mytorch.Tensor(np.array(x, np.int64))),
-)  # fmt: skip
+)
 objects = st.recursive(
     leaves,
     lambda inner: st.one_of(
@@ -219,7 +219,7 @@ def test_other_libraries_read_our_files(tmp_path):
     )
     assert set(safetensors.numpy.load_file(tmp_path / "file")) == {
         "model.layer.weight", "model.layer.bias", "model.step", "optimizer.state.0.exp_avg",
-    }  # fmt: skip
+    }
 
 
 def test_we_read_files_of_other_libraries(tmp_path):
@@ -528,7 +528,7 @@ CRAFTED = {  # the file: what is said
     "a large complex": (ours({"$complex": [10**400, 0]}), "its header is damaged"),
     "a list as key": (ours({"$dict": [[[1], 2]]}), "its header is damaged"),
     "object a list": (header(__metadata__={"mytorch": "[1]"}), "its header is damaged"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CRAFTED)
@@ -585,7 +585,7 @@ def test_a_tensor_that_does_not_fit_in_memory(tmp_path, mode):
     done = subprocess.run(
         [sys.executable, "-c", LITTLE_MEMORY, tmp_path / "file", mode], cwd=ROOT, capture_output=True,
         text=True, timeout=120,
-    )  # fmt: skip
+    )
     assert done.stdout.startswith("MemoryError") and done.stderr == "", done.stdout + done.stderr
     if mode == "load":
         assert f"can't load {tmp_path / 'file'}: no memory for tensor 'x' of 419,430,400" in done.stdout
@@ -596,7 +596,7 @@ def test_the_files_are_those_of_the_library(tmp_path):
     arrays = {
         "b": np.arange(3.0), "a": np.ones((2, 1), np.float32), "ä": np.array(3, np.int16),
         "z": np.zeros((0, 3)), "k": np.array([True]), "s": np.ones(1, np.float16),
-    }  # fmt: skip
+    }
     mytorch.utils.safetensors_file.write_safetensors(file := io.BytesIO(), arrays, {"a": "ü"})
     assert file.getvalue() == safetensors.numpy.save(arrays, {"a": "ü"})
 

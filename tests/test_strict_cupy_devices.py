@@ -112,7 +112,7 @@ def test_array_takes_what_cupy_takes(fake_cuda):
     assert fake_cuda.array([a[0], a[1]]).shape == (2, 4)
     assert [fake_cuda.array(x).dtype.name for x in (3.5, [1], True, np.int8(1))] == [
         "float64", "int64", "bool", "int8"
-    ]  # fmt: skip
+    ]
     assert fake_cuda.array([1], ndmin=2).shape == (1, 1)
     assert fake_cuda.asarray(FLOATS.T).flags.f_contiguous
     assert fake_cuda.asarray(FLOATS.T, order="C").flags.c_contiguous

@@ -43,6 +43,7 @@ def test_every_name_is_in_a_stub():
     assert visible(mytorch.Tensor) - {"grad_slot"} <= names("core/tensor.pyi", "Tensor")
     assert visible(mytorch.Array) <= names("core/array.pyi", "Array")
     assert set(mytorch.nn.functional.__all__) <= names("nn/functional/__init__.pyi")
+    assert visible(mytorch.compiler.Program) <= names("compiler/program/program.pyi", "Program")
 
 
 WRONG = """\

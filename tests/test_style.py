@@ -6,8 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from tests.tools.signatures import rewritten
+
 ROOT = Path(__file__).parent.parent
 FILES = sorted((ROOT / "mytorch").rglob("*.py"))
+FOLDERS = (".ci", "benchmarks", "docs", "examples", "mytorch", "notebooks", "prepare_data", "tests")
+EVERYWHERE = [*ROOT.glob("*.py"), *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))]
+EVERYWHERE = sorted(path for path in EVERYWHERE if "mytorch/compiler/" not in path.as_posix())
 LINES_OF_A_FILE, LINES_OF_A_FUNCTION = 400, 60
 
 
@@ -15,6 +22,34 @@ def test_ruff_finds_nothing():
     command = [sys.executable, "-m", "ruff", "check", "."]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_signatures_have_one_form():
+    """And nothing is said to a formatter, which isn't run."""
+    found = []
+    for path in EVERYWHERE:
+        _, changed = rewritten(text(path))
+        pragmas = [i for i, line in enumerate(text(path).splitlines(), 1) if re.search(r"# fmt: \w", line)]
+        found += [f"{name(path)}:{line}" for line in (*changed, *pragmas)]
+    assert not found, f"python -m tests.tools.signatures rewrites signatures: {found}"
+
+
+FORMS = {  # as written: as they are then, or None for the same
+    "def f(\n    a,\n    b=1,\n):\n    pass\n": "def f(a, b=1):\n    pass\n",
+    "def f(\n    a, b,\n    c=1,\n):\n    pass\n": "def f(a, b, c=1):\n    pass\n",
+    "def f(\n    a, b\n):\n    pass\n": "def f(a, b):\n    pass\n",
+    "def f(\n    a,  # why\n    b,\n    c,\n    d,\n):\n    pass\n": None,
+    "def f(a, b):\n    pass\n": None,
+    f"def {'f' * 100}(\n    a: dict[str, int],\n    b=(1, 2),\n    *,\n    c,\n) -> int:\n    pass\n":
+        f"def {'f' * 100}(\n    a: dict[str, int], b=(1, 2), *, c\n) -> int:\n    pass\n",
+    f"def f(\n    {'a' * 50},\n    {'b' * 50},\n    {'c' * 50},\n    d,\n):\n    pass\n":
+        f"def f(\n    {'a' * 50}, {'b' * 50},\n    {'c' * 50}, d,\n):\n    pass\n",
+}
+
+
+@pytest.mark.parametrize("written", FORMS)
+def test_the_form_of_signatures(written):
+    assert rewritten(written)[0] == (FORMS[written] or written)
 
 
 def test_files_are_short():

@@ -110,7 +110,7 @@ def test_packing_keeps_every_conversation_whole():
     ('{"text": "Hi"}', "line 1: expected {"),
     ('{"messages": [{"role": "assistant", "content": "It is four, sure?"}]}', "tokens, but a row has 9"),
     ("Hi", "line 1, is damaged"),
-])  # fmt: skip
+])
 def test_wrong_conversations(tmp_path, bpe, line, message):
     (tmp_path / "talk.jsonl").write_text(line + "\n")
     with pytest.raises(ValueError, match="talk.jsonl, line 1") as error:

@@ -178,12 +178,12 @@ FOREACH = {
     "clamp_min": (lambda a: (0.4,), {}), "lerp": (lambda a: (a[1], 0.1), {}),
     "addcmul": (lambda a: (a[1], a[2]), {"value": 0.5}), "addcdiv": (lambda a: (a[1], a[2], [1.0, 2.0]), {}),
     **{name: (lambda a: (), {}) for name in ("sqrt", "rsqrt", "neg", "exp", "log1p", "sign", "reciprocal")},
-}  # fmt: skip
+}
 
 
 def both(make):
     return [make(m, [[m.tensor(x * (i + 1)) for x in row] for i, row in enumerate(LISTS)]) for m in
-            (mytorch, torch)]  # fmt: skip
+            (mytorch, torch)]
 
 
 def close(ours, theirs):

@@ -26,14 +26,14 @@ SHORT = [
     "--model_size", "nano", "--context_length", "16", "--batch_size", "4", "--eval_interval", "6",
     "--eval_iterations", "2", "--log_iter", "1", "--checkpoint_iterations", "4", "--warmup_steps", "2",
     "--device", "cpu", "--dropout_p", "0.1", "--sample_tokens", "8",
-]  # fmt: skip
+]
 
 
 def run(*command, cwd):
     done = subprocess.run(
         [sys.executable, *map(str, command)], cwd=cwd, capture_output=True, text=True, timeout=300,
         env=surroundings(),
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -41,7 +41,7 @@ def run(*command, cwd):
 def options_of(folder, name, *options):
     """The options of a short run; `name` is the folder of the run."""
     return ["--path_to_data", str(folder / "data"), "--working_directory", str(folder / "work_dir"), *SHORT,
-            "--project_name", name, *map(str, options)]  # fmt: skip
+            "--project_name", name, *map(str, options)]
 
 
 def train(folder, name, *options):
@@ -93,7 +93,7 @@ def test_a_run_leaves_model_metrics_and_picture(folder):
     out = folder / "work_dir/run"
     assert {p.name for p in out.iterdir()} == {
         "checkpoints", "model.safetensors", "config.json", "tokenizer.json", "metrics.jsonl", "loss.png",
-    }  # fmt: skip
+    }
     losses = metrics(out, "loss")
     assert list(losses) == list(range(1, 13)) and losses[12] < losses[1]
     assert set(metrics(out, "val_loss")) == {0, 6, 12} and metrics(out, "whole_split") == {12: True}
@@ -346,6 +346,27 @@ def test_the_hint_at_the_end_runs_where_the_path_has_no_python(folder, capsys, m
     assert silent == [] and done.returncode == 0 and "[2 tokens" in done.stdout, (hint, done.stderr)
 
 
+OUT_OF_RANGE = {
+    "beta1": ("2", "at least 0 and below 1, got 2.0"), "beta2": ("1", "at least 0 and below 1, got 1.0"),
+    "dropout_p": ("-0.1", "at least 0 and below 1, got -0.1"), "max_lr": ("-1", "at least 0, got -1.0"),
+    "min_lr": ("nan", "at least 0, got nan"), "warmup_steps": ("-1", "at least 0, got -1"),
+    "weight_decay": ("inf", "at least 0, got inf"), "max_grad_norm": ("-1", "at least 0, got -1.0"),
+    "batch_size": ("0", "at least 1, got 0"), "context_length": ("0", "at least 1, got 0"),
+    "eval_interval": ("-2", "at least 1, got -2"), "sample_tokens": ("-1", "at least 0, got -1"),
+    "seed": ("-1", "at least 0, got -1"), "peak_flops": ("0", "at least 1, got 0.0"),
+}
+
+
+@pytest.mark.parametrize("name", OUT_OF_RANGE)
+def test_options_out_of_range_end_in_one_line(name, monkeypatch, capsys):
+    value, says = OUT_OF_RANGE[name]
+    monkeypatch.setattr("sys.argv", ["train_gpt2.py", f"--{name}={value}"])
+    with pytest.raises(SystemExit) as caught:
+        train_gpt2.main()
+    assert caught.value.code == 2
+    assert capsys.readouterr().err.endswith(f"error: --{name} must be {says}\n")
+
+
 @pytest.mark.parametrize(
     ("script", "options", "message"),
     [
@@ -364,7 +385,7 @@ def test_the_hint_at_the_end_runs_where_the_path_has_no_python(folder, capsys, m
         (inference_gpt2, ["work_dir/run", "--prompt", "THE"], "--prompt.*'T'"),
         (inference_gpt2, ["work_dir/run", "--topk", "-1"], "--topk at least 0"),
     ],
-)  # fmt: skip
+)
 def test_wrong_calls_end_in_one_line(folder, script, options, message, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     monkeypatch.setattr("sys.argv", [script.__file__, *options])
@@ -480,5 +501,5 @@ def test_help_names_every_option(monkeypatch, capsys):
         "max_lr", "min_lr", "warmup_steps", "weight_decay", "max_grad_norm", "beta1", "beta2", "log_iter",
         "fused", "mixed_precision", "log_wandb", "seed", "device", "resume_from_checkpoint",
         "checkpoint_iterations", "chinchilla", "peak_flops", "sample_tokens",
-    ]:  # fmt: skip
+    ]:
         assert f"--{name} " in text or f"--{name}\n" in text, name

@@ -87,4 +87,3 @@ def test_core_is_read_in_an_evening():
     files = set((PACKAGE / "core").glob("*.py")) - {PACKAGE / "core" / "flat_buffer.py"}
     lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files)
     assert lines <= CORE_LINES
-

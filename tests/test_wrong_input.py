@@ -93,7 +93,7 @@ KINDS = {
     "multinomial of nothing": (
         lambda: mytorch.multinomial(mytorch.zeros(3), 1), RuntimeError, "no probability above 0",
     ),
-}  # fmt: skip
+}
 
 
 class Careless(nn.Module):

@@ -56,3 +56,6 @@ values, indices = mytorch.topk(z, 1, dim=1)
 weights = mytorch.where(z > 0, z, mytorch.zeros_like(z)).to("cpu", mytorch.float64)
 with autocast(enabled=False):
     hidden: Tensor = checkpoint(Linear(2, 8), mytorch.special.expit(x), use_reentrant=False)
+program = mytorch.capture(mytorch.exp, x).optimized(mode="default")
+source: str = program.source()
+print(source, program.memory().peak, program(x), program.chunked("1 MB").rows)

@@ -45,11 +45,11 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     known = sections.known_kernels()
     add("--kernels", nargs="+", default=known, choices=known, metavar="NAME", help="only these kernels")
     add("--quick", dest="size", action="store_const", const="quick", default="full",
-        help="less of everything: a look at whether it works")  # fmt: skip
+        help="less of everything: a look at whether it works")
     add("--size", choices=SIZES, help=argparse.SUPPRESS)
     add("--minutes", type=float, default=8, help="that a section may take (8)")
     add("--jobs", type=positive, default=max(1, min(8, (os.cpu_count() or 1) // 2)), metavar="N",
-        help="processes that compare kernels at the same time, most of which is compiling (8)")  # fmt: skip
+        help="processes that compare kernels at the same time, most of which is compiling (8)")
     add("--no-peer", action="store_true", help="leave PyTorch out")
     return parser.parse_args(argv)
 

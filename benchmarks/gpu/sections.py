@@ -18,12 +18,12 @@ from tests.triton.on_gpu import questions
 TRAINERS = {
     "mytorch": ("mytorch", "eager"), "mytorch, captured": ("mytorch", "captured"),
     "PyTorch eager": ("torch", "eager"), "torch.compile": ("torch", "compiled"),
-}  # fmt: skip
+}
 COMPILERS = {
     "mytorch": ("mytorch", ""), "mytorch.compile": ("mytorch", "default"),
     "as a CUDA graph": ("mytorch", "reduce-overhead"), "PyTorch eager": ("torch", ""),
     "torch.compile": ("torch", "default"), "torch, as a CUDA graph": ("torch", "reduce-overhead"),
-}  # fmt: skip
+}
 LIMIT = 540.0  # seconds for one question
 say = functools.partial(print, file=sys.stderr, flush=True)
 
@@ -134,4 +134,4 @@ def programs(size: Size, halves: list[str], chosen: list[str]) -> list[Group]:
 SECTIONS = {
     "ceilings": ceilings, "train": train, "profile": profile, "programs": programs, "parity": parity,
     "kernels": kernels,
-}  # fmt: skip
+}

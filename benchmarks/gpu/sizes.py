@@ -31,4 +31,4 @@ SIZES = {
     "quick": Size(),
     "tiny": Size(1, 1 << 16, (64,), 1 << 16, 0.0, (2, 2), CONFIGS["tiny"], (2, 64, 2, 2), CONFIGS["tiny"],
                  steps=4, programs=("policy",)),
-}  # fmt: skip
+}

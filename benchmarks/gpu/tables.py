@@ -105,7 +105,7 @@ def _train(rows: list[dict], sections: dict) -> Iterator[dict]:
             "TFLOP/s": row["tflops"], "share": row["tflops"] / ceiling(sections, row["dtype"]),
             "ratio": row["ms"] / eager.get(row["dtype"], nan), "GiB": row["bytes"] / 2**30,
             "last loss": row["losses"][-1], "differ by": loss_difference(row, rows),
-        }  # fmt: skip
+        }
 
 
 def _profile(rows: list[dict], sections: dict) -> Iterator[dict]:
@@ -124,7 +124,7 @@ def _programs(rows: list[dict], sections: dict) -> Iterator[dict]:
             "job": row["job"], "size": row["size"], "": row["who"], "ms": row["ms"],
             "fastest": min(row["windows_ms"]), "slowest": max(row["windows_ms"]),
             "ratio": row["ms"] / eager.get(row["job"], nan), "value": row["value"],
-        }  # fmt: skip
+        }
 
 
 def _ceilings(rows: list[dict], sections: dict) -> Iterator[dict]:
@@ -135,4 +135,4 @@ def _ceilings(rows: list[dict], sections: dict) -> Iterator[dict]:
 TABLES = {
     "ceilings": _ceilings, "train": _train, "profile": _profile, "programs": _programs, "parity": _parity,
     "kernels": _kernels,
-}  # fmt: skip
+}

@@ -43,7 +43,7 @@ def train(library: Any, size: Size, mode: str, dtype: str, device: str = "cuda")
         "windows_ms": windows, "config": str(config),
         "losses": [float(loss.item()) for loss in losses], "scale": trainer.scaler.get_scale(),
         "bytes": library.cuda.memory_reserved(),
-    }  # fmt: skip
+    }
 
 
 def profile(library: Any, size: Size, mode: str, dtype: str, device: str = "cuda") -> dict:

@@ -35,7 +35,7 @@ def about(library) -> dict:
         "cuda_runtime": cupy().cuda.runtime.runtimeGetVersion(), "python": platform.python_version(),
         "mytorch": library.__version__, "cupy": cupy().__version__,
         **{name: import_module(name).__version__ for name in others if find_spec(name)},
-    }  # fmt: skip
+    }
 
 
 def kernel_time(library, size: Size, kernel: str, mode: str) -> dict:

@@ -26,7 +26,7 @@ matplotlib.rcParams.update({
     "svg.fonttype": "path",  # independent of the installed fonts
     "svg.hashsalt": "mytorch",  # deterministic ids
     "font.family": "DejaVu Sans",
-})  # fmt: skip
+})
 
 
 class Canvas:
@@ -53,7 +53,7 @@ class Canvas:
             (x + radius, y + radius), width - 2 * radius, height - 2 * radius,
             boxstyle=f"round,pad={radius},rounding_size={radius}",
             facecolor=fill, edgecolor=edge, linewidth=linewidth, linestyle=linestyle,
-        ))  # fmt: skip
+        ))
 
     def circle(self, x, y, radius, fill=WHITE, edge=LIGHT_GRAY) -> None:
         self.axes.add_patch(Circle((x, y), radius, facecolor=fill, edgecolor=edge, linewidth=1.2))
@@ -67,7 +67,7 @@ class Canvas:
             x, y if vertical else y + 0.36 * size * POINT, string, size=size, color=color, parse_math=False,
             ha=ha, va="center" if vertical else "baseline", rotation=270 if vertical else 0,
             weight="bold" if bold else "normal", family="DejaVu Sans Mono" if code else "DejaVu Sans",
-        )  # fmt: skip
+        )
 
     def code(self, x, y, lines: Sequence[Sequence[tuple[str, str]]], size: float = 9.8) -> None:
         """Draws lines of code, each a list of (string, color)."""
@@ -83,7 +83,7 @@ class Canvas:
         self.axes.add_patch(FancyArrowPatch(
             start, end, arrowstyle="-|>", mutation_scale=11, shrinkA=0, shrinkB=0,
             color=color, linewidth=linewidth, connectionstyle=f"arc3,rad={bend}",
-        ))  # fmt: skip
+        ))
 
     def line(self, *points, color=LIGHT_GRAY, linewidth=1.4) -> None:
         self.axes.plot(*zip(*points, strict=True), color=color, linewidth=linewidth, solid_capstyle="butt")

@@ -28,7 +28,7 @@ def draw_loss(metrics: Path) -> Canvas:
         f"{last['val_loss']:.3f} over the whole validation split", (last["iteration"], last["val_loss"]),
         xytext=(-4, 34), textcoords="offset points", ha="right", color=RED, size=10.5, weight="bold",
         arrowprops={"arrowstyle": "-", "color": RED, "linewidth": 1},
-    )  # fmt: skip
+    )
     axes.set_xlim(0, last["iteration"] * 1.015)
     axes.set_xlabel("iteration", color=GRAY)
     axes.set_ylabel("cross entropy, nats a character", color=GRAY)
@@ -42,7 +42,7 @@ def draw_loss(metrics: Path) -> Canvas:
 
 CONFIGS = {  # of benchmarks.gpt_step
     "nano": "4 layers, 128 wide", "small": "6 layers, 384 wide", "gpt2": "GPT-2, 124 M parameters",
-}  # fmt: skip
+}
 MACHINES = {"amd": "AMD EPYC (Zen 5)", "intel": "Intel Xeon"}
 LEFT, WIDTH, TOP = 300, 340, 84  # where bars begin, and how long PyTorch's would be
 

@@ -25,7 +25,7 @@ from ops import draw_ops  # noqa: E402
 PICTURES = {
     "banner": draw_banner, "layers": draw_layers, "ops": draw_ops, "depth_first": draw_depth_first,
     "autograd": draw_autograd, "order": draw_order, "benchmarks": draw_benchmarks,
-}  # fmt: skip
+}
 
 
 def main() -> int:

@@ -14,7 +14,7 @@ NUM_GRADIENTS = {"x": 1, "w": 1, "mul": 2, "square": 1, "add": 0}
 EDGES = {  # edge -> offset of its label from its middle
     ("x", "mul"): (9, -9), ("w", "mul"): (9, 10), ("mul", "square"): (-10, -9), ("square", "add"): (12, -8),
     ("mul", "add"): (0, 14),
-}  # fmt: skip
+}
 STEPS: list[dict] = [
     {
         "title": "Count",
@@ -45,15 +45,15 @@ STEPS: list[dict] = [
         "state": {"add": "done", "square": "done", "mul": "now", "x": "now", "w": "now"},
         "values": {"x": "grad 39", "w": "grad 26"},
     },
-]  # fmt: skip
+]
 STATE_COLORS = {  # state of a node -> fill and edge color
     "": (WHITE, LIGHT_GRAY), "waits": (LIGHT[AMBER], AMBER), "open": (LIGHT[BLUE], BLUE),
     "now": (LIGHT[GREEN], GREEN), "done": (LIGHT[LIGHT_GRAY], LIGHT_GRAY),
-}  # fmt: skip
+}
 LEGEND = [
     (26, "now", "runs now"), (150, "open", "gate open, runs next"), (346, "waits", "waits at its gate"),
     (520, "done", "done"),
-]  # fmt: skip
+]
 
 
 def draw_autograd() -> Canvas:
@@ -113,15 +113,15 @@ def _draw_gate(canvas: Canvas, x: float, y: float, expected: int, arrived: int) 
 TREE = {
     "a": (70, 128), "b": (70, 198), "c": (70, 278), "d": (70, 348), "left": (230, 163), "right": (230, 313),
     "mul": (390, 238),
-}  # fmt: skip
+}
 TREE_EDGES = [
     ("a", "left"), ("b", "left"), ("c", "right"), ("d", "right"), ("left", "mul"), ("right", "mul"),
-]  # fmt: skip
+]
 TREE_WORDS = [
     "A node that runs passes a gradient to", "each of its parents. The last parent",
     "runs next, and all that is behind it,", "before the other one: depth first.",
     "", "Every node gets one gradient here, so", "none has to wait.",
-]  # fmt: skip
+]
 
 
 def visits(loss: mytorch.Tensor, **tensors: mytorch.Tensor) -> list[str]:

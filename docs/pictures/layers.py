@@ -22,7 +22,7 @@ WORDS = {  # of a layer, by its first entry
     "models": "GPT-2, Llama, BERT", "accelerate": "accumulation, checkpoints",
     "amp": "autocast, loss scale, float32 weights", "cli": "mytorchrun; conversations",
     "__init__": "the public names",
-}  # fmt: skip
+}
 CORE, DIFFERENTIATE = ("version", "backends", "core"), ("random", "autograd", "fft")
 ROW, TOP, CELL, MATRIX = 28, 92, 14, 510
 

@@ -11,7 +11,7 @@ STAGES = [  # of a call: name, two lines of description
     ("unwrap", "Tensor → NumPy", "or CuPy array"), ("promote", "int + float", "→ float"),
     ("call", "the function", "above"), ("record", "a node with", "the vjp"),
     ("fit", "undo broadcast", "and cast"), ("add up", "many paths,", "one gradient"),
-]  # fmt: skip
+]
 FILES = " and ".join(f"{folder}/{KERNELS['silu']}.py" for folder in FOLDERS.values())
 KINDS = f"Numba on the CPU, Triton on the GPU: {len(KERNELS)} functions have one"
 VARIANTS = [  # option, name, description, color, linestyle, height, code
@@ -32,7 +32,7 @@ VARIANTS = [  # option, name, description, color, linestyle, height, code
         [("    return ", BLUE), ("unary(x, _silu, _silu_backward)", BLACK)],
         [(f"# in {FILES}", GRAY)],
     ]),
-]  # fmt: skip
+]
 
 
 def draw_ops() -> Canvas:
@@ -52,7 +52,7 @@ def _draw_op(canvas: Canvas, top: float) -> None:
         [("def ", BLUE), ("mul(x, y):", BLACK)],
         [("    return ", BLUE), ("x * y", GREEN), (", (", BLACK), ("lambda g: g * y", AMBER), (",", BLACK)],
         [("                   ", BLACK), ("lambda g: g * x", AMBER), (")", BLACK)],
-    ])  # fmt: skip
+    ])
     for y, color, label in ((52, GREEN, "the result"), (78, AMBER, "the vjp: from g, the gradient")):
         canvas.box(478, top + y - 6, 12, 12, color, color, radius=2)
         canvas.text(500, top + y, label)

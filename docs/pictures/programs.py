@@ -10,7 +10,6 @@ from pathlib import Path
 
 import mytorch
 from mytorch import nn
-from mytorch.compiler.drawing import svg
 from mytorch.nn import functional as F
 
 FOLDER = Path(__file__).resolve().parent
@@ -22,9 +21,9 @@ def pictures() -> dict[str, str]:
     program = mytorch.capture(step, *vectors)
     x = mytorch.ones(8, 16)
     return {
-        "before.svg": svg(program),
-        "after.svg": svg(program.optimized()),
-        "block.svg": svg(mytorch.capture(block(), x, x).optimized()),
+        "before.svg": program.draw().svg(),
+        "after.svg": program.optimized().draw().svg(),
+        "block.svg": mytorch.capture(block(), x, x).optimized().draw().svg(),
     }
 
 

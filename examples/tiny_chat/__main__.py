@@ -17,7 +17,7 @@ from .common import parser, run, write_lines
 STAGES = {
     "text": text, "tokenizer": tokenizer, "pretrain": pretrain, "conversations": conversations,
     "finetune": finetune, "evaluate": evaluate, "report": report,
-}  # fmt: skip
+}
 PRESETS = {  # options of the stages; the defaults are small
     "small": {},
     "night": {

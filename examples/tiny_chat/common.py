@@ -68,7 +68,7 @@ def bar(iterable: Any, description: str) -> tqdm:
 def train(
     model: LanguageModel, batches: Iterator[Batch], val_loss: Callable[[], float], folder: Path, name: str,
     steps: int, lr: float, eval_interval: int,
-) -> None:  # fmt: skip
+) -> None:
     """Trains on `steps` batches; saves the model in `folder` and its losses at each evaluation.
 
     Raises:

@@ -80,7 +80,7 @@ def main(arguments: list[str] | None = None) -> None:
             "multiple_choice": accuracy(model, tokenizer, template, questions),
         }
         print(f"evaluate: {name} has {figures[name]['bits_per_byte']:.3f} bits a byte, "
-              f"{figures[name]['multiple_choice']:.1%} of {len(questions)} questions right")  # fmt: skip
+              f"{figures[name]['multiple_choice']:.1%} of {len(questions)} questions right")
     with atomic_write(args.folder / "figures.json") as partial:
         partial.write_text(json_text(figures, indent=2) + "\n")
 

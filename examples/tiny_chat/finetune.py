@@ -54,7 +54,7 @@ def main(arguments: list[str] | None = None) -> None:
     train(
         model, epochs(found, context + 1, args.batch_size, rng), lambda: mean_loss(model, held), args.folder,
         "finetune", args.steps, args.lr, args.eval_interval,
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":

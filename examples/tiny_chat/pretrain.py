@@ -50,7 +50,7 @@ def main(arguments: list[str] | None = None) -> None:
     model = Llama(LlamaConfig(
         vocab_size, args.width, 32 * round(args.width / 12), args.layers, args.width // 32,
         max_position_embeddings=args.context, tie_word_embeddings=True,
-    ))  # fmt: skip
+    ))
     tokens = args.steps * args.batch_size * args.context
     print(f"pretrain: {model.num_parameters():,} parameters, {tokens:,} tokens")
     held_out = random_windows(val_tokens, args.context, args.batch_size, args.seed)
@@ -59,7 +59,7 @@ def main(arguments: list[str] | None = None) -> None:
     train(
         model, batches, lambda: mean_loss(model, held_out), args.folder / "base", "pretrain", args.steps,
         args.lr, args.eval_interval,
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":

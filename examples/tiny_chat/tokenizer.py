@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> None:
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast", "bos_token": SPECIAL_TOKENS[0], "eos_token": END,
         "chat_template": CHAT_TEMPLATE,
-    }  # fmt: skip
+    }
     with atomic_write(args.folder / "tokenizer_config.json") as partial:
         partial.write_text(json.dumps(config, indent=2) + "\n")
 

@@ -16,4 +16,4 @@ __all__ = [
     "Accelerator", "CheckpointError", "GradScaler", "JsonlTracker", "MixedPrecisionOptimizer", "Tracker",
     "broadcast", "debug_launcher", "find_executable_batch_size", "gather", "gather_object", "half_parameters",
     "notebook_launcher", "pad_across_processes", "reduce", "release_memory", "set_seed", "skip_first_batches",
-]  # fmt: skip
+]

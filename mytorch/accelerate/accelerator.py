@@ -81,21 +81,11 @@ class Accelerator(Processes, Gradients, Joining, Weights, Saving, Tracking):
     """
 
     def __init__(
-        self,
-        gradient_accumulation_steps: int | None = None,
-        mixed_precision: bool | str | None = None,
-        log_wandb: bool | None = None,
-        cpu: bool | None = None,
-        *,
-        log_with: LogWith = None,
-        project_dir: str | os.PathLike | None = None,
-        device: DeviceLike = None,
-        fused: bool = False,
-        device_placement: bool = True,
-        split_batches: bool = False,
-        even_batches: bool = True,
-        step_scheduler_with_optimizer: bool = True,
-        ddp_kwargs: Mapping[str, Any] | None = None,
+        self, gradient_accumulation_steps: int | None = None, mixed_precision: bool | str | None = None,
+        log_wandb: bool | None = None, cpu: bool | None = None, *, log_with: LogWith = None,
+        project_dir: str | os.PathLike | None = None, device: DeviceLike = None, fused: bool = False,
+        device_placement: bool = True, split_batches: bool = False, even_batches: bool = True,
+        step_scheduler_with_optimizer: bool = True, ddp_kwargs: Mapping[str, Any] | None = None,
         scaler_kwargs: Mapping[str, Any] | None = None,
     ):
         setting = world.setting
@@ -298,7 +288,7 @@ class Accelerator(Processes, Gradients, Joining, Weights, Saving, Tracking):
         """
         return skip_first_batches(dataloader, num_batches)
 
-    def free_memory(self, *objects: Any) -> list:
+    def free_memory(self, *objects: object) -> list:
         """Drops everything that was prepared, frees memory, and returns None for each object."""
         self.wait_for_checkpoint()
         self._reset()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any
+from collections.abc import Callable
 
 from ..backends.device import CPU, move, on
 from ..backends.kinds import cupy
@@ -50,8 +50,8 @@ def _are_finite(weights: list[Tensor]) -> list[bool]:
 
 
 @functools.cache
-def _kernel() -> Any:
+def _kernel() -> Callable:
     return cupy().ElementwiseKernel(
         "T x, int64 number", "raw bool found", "if (!isfinite(x)) found[number] = true;",
         "mytorch_note_nonfinite", no_return=True,
-    )  # fmt: skip
+    )

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..amp.mixed_precision import MixedPrecisionOptimizer
+from ..backends.device import is_on_host
 from ..backends.door import in_force
 from ..core.tensor import Tensor, raw_of
 from ..distributed.ddp import DistributedDataParallel
@@ -167,7 +168,7 @@ class Gradients:
     def clip_grad_norm_(
         self, parameters: Tensor | Iterable[Tensor] | float, max_norm: float | None = None,
         norm_type: float = 2.0,
-    ) -> Tensor | None:  # fmt: skip
+    ) -> Tensor | None:
         """Clips the gradients of prepared models' parameters, when a window is complete.
 
         Args:
@@ -251,7 +252,7 @@ def check_steps(value: int) -> int:
 
 def _check_finite(loss: Tensor) -> None:
     raw = raw_of(loss)
-    if isinstance(raw, np.ndarray) and not np.isfinite(raw).all():
+    if is_on_host(raw) and not np.isfinite(raw).all():
         value = raw.item() if raw.size == 1 else "with inf or NaN in it"
         raise FloatingPointError(
             f"backward(): the loss on rank {world.rank()} is {value}; averaged over the "

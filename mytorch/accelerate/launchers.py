@@ -19,11 +19,8 @@ from .notebook_source import MAIN, source_of
 
 
 def notebook_launcher(
-    function: Callable,
-    args: tuple = (),
-    num_processes: int | None = None,
-    mixed_precision: str | None = None,
-    use_cpu: bool = False,
+    function: Callable, args: tuple = (), num_processes: int | None = None,
+    mixed_precision: str | None = None, use_cpu: bool = False,
 ) -> None:
     """Calls `function(*args)` in this process, or in several that the launcher starts.
 

@@ -39,7 +39,7 @@ class PreparedLoader:
     def __init__(
         self, loader: DataLoader, target: device | None, state: GradientState, split_batches: bool = False,
         even_batches: bool = True,
-    ):  # fmt: skip
+    ):
         self.original, self.device, self.gradient_state = loader, target, state
         self.loader = loader_of_rank(loader, world.world_size(), world.rank(), split_batches, even_batches)
         self._is_stream = isinstance(self.loader.dataset, ShardedStream)
@@ -185,7 +185,7 @@ def loader_of_rank(
             "num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context",
             "generator", "prefetch_factor", "persistent_workers", "in_order",
         )
-    }  # fmt: skip
+    }
     if isinstance(loader.dataset, IterableDataset):
         if loader.num_workers and not loader.in_order:
             raise ValueError(

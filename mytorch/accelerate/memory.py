@@ -6,7 +6,6 @@ import functools
 import gc
 import inspect
 from collections.abc import Callable
-from typing import Any
 
 from ..backends.device import is_available
 from ..cuda import empty_cache
@@ -63,7 +62,7 @@ def find_executable_batch_size(
     reduced = reduce_batch_size_fn or (lambda size: size // 2)
 
     @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args, **kwargs):
         names = list(inspect.signature(function).parameters)
         if names and len(args) >= len(names):
             raise TypeError(

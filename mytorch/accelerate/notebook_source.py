@@ -70,7 +70,7 @@ class _Found:
         self.values[name] = value
 
 
-def _import_of(name: str, value: Any) -> str | None:
+def _import_of(name: str, value: object) -> str | None:
     """Returns the statement that imports a module, or what can be found in one by its name."""
     if isinstance(value, ModuleType):
         return f"import {value.__name__} as {name}"
@@ -80,7 +80,7 @@ def _import_of(name: str, value: Any) -> str | None:
     return None
 
 
-def _definition_of(name: str, value: Any) -> str:
+def _definition_of(name: str, value: object) -> str:
     """Returns the source of a function or class of `__main__`."""
     original = inspect.unwrap(value)
     defined = original.__qualname__

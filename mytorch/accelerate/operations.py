@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -37,7 +37,7 @@ def map_tensors(function: Callable[[Tensor], Tensor], value: T, strict: bool = F
     return value
 
 
-def are_tensors(value: Any) -> bool:
+def are_tensors(value: object) -> bool:
     """Returns whether nested dicts, lists and tuples contain tensors, and nothing else."""
     if isinstance(value, dict):
         value = list(value.values())
@@ -146,7 +146,7 @@ def pad_across_processes(value: T, dim: int = 0, pad_index: float = 0, pad_first
     return map_tensors(pad, value, strict=True)
 
 
-def gather_object(value: Any) -> list:
+def gather_object(value: object) -> list:
     """Returns the objects of all processes in one list; lists are concatenated."""
     found = world.all_gather_object(value)
     if isinstance(value, (list, tuple)):

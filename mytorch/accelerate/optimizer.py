@@ -35,7 +35,7 @@ class AcceleratedOptimizer(Optimizer):
     def __init__(
         self, optimizer: Optimizer | MixedPrecisionOptimizer, state: GradientState,
         scaler: SharedScaler | None = None,
-    ):  # fmt: skip
+    ):
         self.optimizer, self.gradient_state, self.scaler = optimizer, state, scaler
         self._found_inf: RawArray | None = None
         self._window = 0  # the last window whose gradients were corrected

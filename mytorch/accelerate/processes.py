@@ -44,7 +44,7 @@ class Processes:
         """Waits until all processes have called this."""
         world.barrier()
 
-    def print(self, *args: Any, **kwargs: Any) -> None:
+    def print(self, *args: object, **kwargs: Any) -> None:
         """Prints in the first process of each machine only."""
         if self.is_local_main_process:
             builtins.print(*args, **kwargs)
@@ -161,7 +161,7 @@ class Processes:
             )
         return _without(operations.gather_object(input_data), repeated)
 
-    def gather_object(self, obj: Any) -> list:
+    def gather_object(self, obj: object) -> list:
         """Returns the objects of all processes in one list; lists are concatenated."""
         return operations.gather_object(obj)
 
@@ -178,7 +178,7 @@ class Processes:
 
 def _only(condition: Callable[[], bool], function: Callable) -> Callable:
     @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args, **kwargs):
         return function(*args, **kwargs) if condition() else None
 
     return call

@@ -62,7 +62,7 @@ class Saving:
     def save_state(
         self, output_dir: str | PathLike | None = None, *, keep_last: int | None = None,
         asynchronous: bool = False,
-    ) -> str:  # fmt: skip
+    ) -> str:
         """Saves models, optimizers, schedules, loaders, the scaler, random states and registered objects.
 
         In the body of a loop over a loader, a run that resumes continues this loop; after it, also after a
@@ -146,7 +146,7 @@ class Saving:
             scaler = None if self.scaler is None else self.scaler.state_dict()
             files["mp_config.bin"] = {
                 "precision": self.mixed_precision, "scaler": scaler, "float32_weights": masters,
-            }  # fmt: skip
+            }
         for kind, objects in (("scheduler", self._schedulers), ("custom_checkpoint", self._custom)):
             for i, obj in enumerate(objects):
                 files[_numbered(kind, i, "bin")] = obj.state_dict()
@@ -258,7 +258,7 @@ class Saving:
             "scheduler": len(self._schedulers), "custom_checkpoint": len(self._custom),
             "mp_config": int(self.mixed_precision != "no"),
             **{kind_of(name): 1 for name in checkpoint.IN_ALL},
-        }  # fmt: skip
+        }
         saved = Counter(map(kind_of, files))
         for kind in {**wanted, **saved}:
             if saved[kind] != wanted.get(kind, 0):
@@ -319,7 +319,7 @@ def copied(value: T) -> T:
     """Returns nested containers with copies of all arrays, on the CPU; shared memory stays shared."""
     seen: dict[tuple, Tensor] = {}
 
-    def copy(x: Any) -> Any:
+    def copy(x: Any):
         if isinstance(x, dict):
             return {key: copy(item) for key, item in x.items()}
         if isinstance(x, (list, tuple)):

@@ -25,7 +25,7 @@ class AcceleratedScheduler:
     def __init__(
         self, scheduler: Schedule, optimizers: list[AcceleratedOptimizer], state: GradientState,
         step_with_optimizer: bool = True,
-    ):  # fmt: skip
+    ):
         self.scheduler, self.optimizers, self.gradient_state = scheduler, optimizers, state
         self.step_with_optimizer = step_with_optimizer
 

@@ -68,7 +68,7 @@ class ShardedBatchSampler(Sampler[list]):
     def __init__(
         self, batch_sampler: Iterable[list], world_size: int, rank: int, split_batches: bool = False,
         even_batches: bool = True,
-    ):  # fmt: skip
+    ):
         self.batch_sampler, self.world_size, self.rank = batch_sampler, world_size, rank
         self.even_batches, self.duplicates = even_batches, 0
         self._part = part_of_batch(self.batch_size, world_size) if split_batches else None
@@ -132,7 +132,7 @@ class ShardedStream(IterableDataset):
     def __init__(
         self, dataset: Iterable, batch_size: int, drop_last: bool, world_size: int, rank: int,
         even_batches: bool = True,
-    ):  # fmt: skip
+    ):
         self.dataset, self.batch_size, self.drop_last = dataset, batch_size, drop_last
         self.world_size, self.rank, self.even_batches = world_size, rank, even_batches
         self.duplicates = 0
@@ -158,7 +158,7 @@ class WithDuplicates:
     Only the worker that loads the batch knows it: its `ShardedStream` has ended.
     """
 
-    def __init__(self, collate_fn: Callable[[Any], Any], stream: ShardedStream):
+    def __init__(self, collate_fn: Callable[[list], Any], stream: ShardedStream):
         self.collate_fn, self.stream = collate_fn, stream
 
     def __call__(self, samples: Any) -> tuple[Any, int]:

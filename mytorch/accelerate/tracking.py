@@ -155,7 +155,7 @@ def check_names(names: LogWith) -> list[str | Tracker]:
     return names
 
 
-def scalars(value: Any) -> Any:
+def scalars(value: object) -> Any:
     """Returns nested dicts, lists and tuples with tensors and arrays replaced by Python numbers.
 
     A tensor of one element becomes a number, whatever its shape; others become nested lists.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 from ..amp.mixed_precision import MixedPrecisionOptimizer
 from ..core.tensor import Tensor
@@ -33,7 +32,7 @@ class Weights:
                 tensors = optimizer.optimizer.masters_of(tensors)
         return {name: tensor.detach() for name, tensor in zip(state, tensors, strict=True)}
 
-    def save(self, obj: Any, f: str | PathLike[str]) -> None:
+    def save(self, obj: object, f: str | PathLike[str]) -> None:
         """Saves with `mytorch.save`, in the main process only."""
         if world.rank() == 0:
             save(obj, f)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,6 +19,7 @@ T = TypeVar("T")
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 _MAIN_SECONDS = 600.0
 _left: dict[str, int] = {}  # the rank, after the process group was destroyed
+dist.worlds.of_each_rank(sys.modules[__name__], "_left", dict)
 
 
 def start() -> bool:

@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 Table = Mapping[str, str | None]
@@ -28,7 +28,7 @@ FILES = {  # by the path of the module, below `mytorch`
         f"backends.{library}": "backends_settings"
         for library in ("cuda", "cudnn", "mkl", "mkldnn", "mps", "openmp", "opt_einsum")
     },
-}  # fmt: skip
+}
 
 FORWARDS = {  # the modules whose names it has; of a name in several of them, the first counts
     "nn.modules.activation": "nn.layers.activation nn.layers.softmax nn.layers.attention",
@@ -94,6 +94,11 @@ class _Forward:
     def create_module(self, spec: ModuleSpec) -> None:
         return None  # a usual one
 
+    @staticmethod
+    def get_code(name: str) -> CodeType:
+        """Returns what `python -m` runs: nothing, as in a module that has only definitions."""
+        return compile("", name, "exec")
+
     def exec_module(self, module: ModuleType) -> None:
         names = FORWARDS[module.__name__.removeprefix("mytorch.")].split()
         sources = [*map(importlib.import_module, [f"mytorch.{name}" for name in names])]
@@ -117,7 +122,7 @@ def lazily(names: dict[str, Any], *tables: Table) -> tuple[Callable[[str], Any],
     here = names["__name__"]
     tables = (*tables, _CHILDREN.get(here.partition(".")[2], {}))
 
-    def __getattr__(name: str) -> Any:
+    def __getattr__(name: str):
         for table in (*tables, ABOVE.get(here, {})):
             if name in table:
                 where = table[name]

@@ -23,7 +23,7 @@ __all__ = [
     "current_accelerator", "current_device_index", "device_count", "empty_cache", "is_available",
     "max_memory_allocated", "max_memory_reserved", "memory_allocated", "memory_reserved", "memory_stats",
     "reset_peak_memory_stats", "set_device_index", "synchronize",
-]  # fmt: skip
+]
 
 
 def current_accelerator(check_available: bool = False) -> device | None:

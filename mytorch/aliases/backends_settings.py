@@ -53,7 +53,7 @@ _SETTINGS: dict[str, dict[str, object]] = {
     "mps": {"is_available": _no, "is_built": _no},
     "openmp": {"is_available": _no},
     "opt_einsum": {"enabled": False, "strategy": None, "is_available": _no},
-}  # fmt: skip
+}
 
 
 @contextmanager
@@ -70,5 +70,5 @@ def flags(**settings: object) -> Iterator[None]:
         names.update(before)
 
 
-globals().update(_SETTINGS[__name__.rpartition(".")[2]])
-__all__ += _SETTINGS[__name__.rpartition(".")[2]]
+globals().update(_SETTINGS[__spec__.name.rpartition(".")[2]])
+__all__ += _SETTINGS[__spec__.name.rpartition(".")[2]]

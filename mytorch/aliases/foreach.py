@@ -64,10 +64,8 @@ def _update(ufunc: np.ufunc, x: Tensor, args: Sequence, alpha: object) -> bool:
     if type(raw) is not np.ndarray or raw.dtype not in FULL_PRECISION or not raw.flags.carray:
         return False
     for a in raws[1:]:
-        if type(a) is np.ndarray:
-            if a.dtype != raw.dtype or a.shape != raw.shape:
-                return False
-        elif type(a) not in (int, float):
+        is_alike = type(a) is type(raw) and a.dtype == raw.dtype and a.shape == raw.shape
+        if not is_alike and type(a) not in (int, float):
             return False
     ufunc(*raws[:-1], raws[-1] if alpha == 1 else raws[-1] * alpha, out=raw)
     if isinstance(x, Tensor):
@@ -78,7 +76,7 @@ def _update(ufunc: np.ufunc, x: Tensor, args: Sequence, alpha: object) -> bool:
 def _each(name: str) -> Callable:
     ufunc = UFUNCS.get(name[:-1]) if name.endswith("_") else None
 
-    def call(self: Tensors, *args: Any, **kwargs: Any) -> list[Tensor]:
+    def call(self: Tensors, *args, **kwargs) -> list[Tensor]:
         args = (*args, *(kwargs.pop(key) for key in ("other", "exponent", "weight", "src") if key in kwargs))
         rows = _items(self, args)
         if ufunc is None or not kwargs.keys() <= {"alpha"}:

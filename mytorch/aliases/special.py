@@ -22,6 +22,6 @@ from mytorch.ops.arrays import make_them_take_arrays
 __all__ = [
     "digamma", "erf", "erfc", "erfinv", "exp2", "expit", "expm1", "gammaln", "log1p", "log_softmax", "logit",
     "logsumexp", "round", "sinc", "softmax", "xlogy",
-]  # fmt: skip
+]
 
 make_them_take_arrays(globals(), __all__)

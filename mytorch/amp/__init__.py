@@ -23,4 +23,4 @@ from .grad_scaler import GradScaler
 __all__ = [
     "GradScaler", "autocast", "custom_bwd", "custom_fwd", "get_autocast_dtype", "is_autocast_available",
     "is_autocast_enabled",
-]  # fmt: skip
+]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -26,7 +25,7 @@ FLOAT32 = "ctc_loss grid_sample huber_loss l1_loss mse_loss nll_loss smooth_l1_l
 CASTS = (
     (HALF, in_half), (FLOAT32, in_float32), ("cross_entropy", loss_in_float32), ("bilinear", in_widest),
     ("add_layer_norm", sum_in_widest),
-)  # fmt: skip
+)
 for _names, _casts in CASTS:
     for _name in _names.split():
         REGISTRY[_name].autocast = _casts
@@ -72,7 +71,7 @@ class autocast:  # noqa: N801 - PyTorch's name
 
     def __call__(self, function: Callable) -> Callable:
         @functools.wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args, **kwargs):
             with self:
                 return function(*args, **kwargs)
 
@@ -103,7 +102,7 @@ def custom_fwd(fwd: Callable | None = None, *, device_type: str, cast_inputs: DT
         return fwd
 
     @functools.wraps(fwd)
-    def call(*args: Any) -> Any:
+    def call(*args):
         if not is_autocast_enabled(device_type):
             return fwd(*args)
         floats = (isinstance(x, Tensor) and x.is_floating_point() for x in args)

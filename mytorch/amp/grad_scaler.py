@@ -5,13 +5,13 @@ How the scale changes is in `loss_scale.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
 from ..backends.device import RawArray, device, device_of, move, on
-from ..backends.door import in_force
+from ..backends.door import in_force, processes
 from ..core.tensor import Tensor, from_raw
 from ..nn.fused_ops.cast import unscale_and_check
 from ..nn.utils.clip_grad import grad_vectors
@@ -53,21 +53,10 @@ class GradScaler:
         ValueError: an argument is out of range.
     """
 
-    # Of a flag and a group: one process has nothing to reduce; `distributed/found_inf.py` sets another one.
-    reduce_found_inf: Callable[[RawArray, object], None] = staticmethod(lambda flag, group: None)
-
     def __init__(
-        self,
-        device: str | device | None = None,
-        init_scale: float = 2.0**16,
-        growth_factor: float = 2.0,
-        backoff_factor: float = 0.5,
-        growth_interval: int = 2000,
-        enabled: bool = True,
-        *,
-        min_scale: float = 1.0,
-        max_scale: float = 2.0**24,
-        group: object = None,
+        self, device: str | device | None = None, init_scale: float = 2.0**16, growth_factor: float = 2.0,
+        backoff_factor: float = 0.5, growth_interval: int = 2000, enabled: bool = True, *,
+        min_scale: float = 1.0, max_scale: float = 2.0**24, group: object = None,
     ):
         self.loss_scale = LossScale(
             init_scale, growth_factor, backoff_factor, growth_interval, min_scale, max_scale
@@ -119,8 +108,10 @@ class GradScaler:
             self._reduce(flag)
 
     def _reduce(self, flag: RawArray) -> None:
-        """Sets the flag on all processes if it is set on one; nothing is to be done in a single process."""
-        GradScaler.reduce_found_inf(flag, self._group)
+        """Sets the flag on all processes of the group if it is set on one; without processes that is it."""
+        group = processes.group if self._group is None else self._group
+        if processes.group is not None and hasattr(group, "share_flag"):  # else this process isn't in it
+            group.share_flag(flag)
 
     def step(self, optimizer: AnyOptimizer, *args: Any, **kwargs: Any) -> Any:
         """Calls `optimizer.step(*args, **kwargs)` with unscaled gradients, unless one is inf or NaN.

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.device import RawArray, device, device_of, move, on
+from ..backends.device import RawArray, device, device_of, is_on_host, move, on
 from ..optim.options import check_kind
 
 MAX_STUCK = 20  # steps skipped in a row at the smallest scale, after which `check_stuck` raises
@@ -38,7 +38,7 @@ class LossScale:
     def __init__(
         self, init_scale: float, growth_factor: float, backoff_factor: float, growth_interval: int,
         min_scale: float, max_scale: float,
-    ):  # fmt: skip
+    ):
         if not growth_factor > 1:
             raise ValueError(f"growth_factor must be above 1, got {growth_factor}")
         if not 0 < backoff_factor < 1:
@@ -100,7 +100,7 @@ class LossScale:
 
     def _warn_at_min_scale(self, found_inf: RawArray, scale: RawArray) -> None:
         """Warns that the scale can't become smaller; not on a GPU, which this would synchronize with."""
-        if isinstance(found_inf, np.ndarray) and found_inf[0] and scale[0] <= self.min_scale:
+        if is_on_host(found_inf) and found_inf[0] and scale[0] <= self.min_scale:
             warnings.warn(
                 f"gradients are inf or NaN although the loss scale is at its smallest, {self.min_scale:g}: "
                 f"{REASON}",
@@ -114,7 +114,7 @@ class LossScale:
             reason: returns why the gradients are probably not finite.
         """
         self._updates += 1
-        if not isinstance(self._stuck, np.ndarray) and self._updates % LOOK_EVERY:
+        if not is_on_host(self._stuck) and self._updates % LOOK_EVERY:
             return
         stuck = int(self._stuck.item())
         if stuck >= MAX_STUCK:
@@ -129,7 +129,7 @@ class LossScale:
             "scale": self.get(), "growth_factor": self.growth_factor,
             "backoff_factor": self.backoff_factor, "growth_interval": self.growth_interval,
             "_growth_tracker": int(self._good_steps.item()),
-        }  # fmt: skip
+        }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restores a `state_dict()`.

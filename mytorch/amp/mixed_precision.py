@@ -28,7 +28,7 @@ from ..core.flat_buffer import FlatBuffer
 from ..core.tensor import Tensor, raw_of, version_of
 from ..nn.fused_ops.cast import cast_and_check
 from ..optim.optimizer import Optimizer
-from ..optim.param_groups import params_of
+from ..optim.param_groups import ParamGroup, params_of
 from .precision import check_half
 
 
@@ -96,7 +96,7 @@ class MixedPrecisionOptimizer:
     def device(self) -> device:
         return next(iter(self._masters.values())).device
 
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
+    def add_param_group(self, param_group: ParamGroup) -> None:
         """Adds a group of parameters of the model: see `Optimizer.add_param_group`."""
         group = {**param_group, **params_of(param_group["params"])}
         for p in group["params"]:

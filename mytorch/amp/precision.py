@@ -16,7 +16,7 @@ from ..nn.parameter import replace_data
 HALVES = {"fp16": "float16", "bf16": "bfloat16"}  # a model's dtype by precision
 _PRECISIONS = {
     False: "no", None: "no", "no": "no", "fp32": "no", True: "fp16", "fp16": "fp16", "bf16": "bf16",
-}  # fmt: skip
+}
 
 
 def read_precision(value: bool | str | None) -> str:
@@ -86,11 +86,11 @@ def _downcast_inputs(dtype: np.dtype, module: Module, args: tuple, kwargs: dict)
     return floats_to(args, dtype), floats_to(kwargs, dtype)
 
 
-def _upcast_outputs(module: Module, args: tuple, result: Any) -> Any:
+def _upcast_outputs(module: Module, args: tuple, result: object) -> Any:
     return floats_to(result, float32)
 
 
-def floats_to(value: Any, dtype: np.dtype) -> Any:
+def floats_to(value: object, dtype: np.dtype) -> Any:
     """Returns nested dicts, lists and tuples with the real floating-point tensors in them cast to `dtype`."""
     if isinstance(value, Tensor):
         return value.to(dtype) if is_floating_point(value.dtype) and value.dtype != dtype else value

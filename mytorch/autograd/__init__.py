@@ -14,6 +14,6 @@ __all__ = [
     "Function", "backward", "detect_anomaly", "draw", "enable_grad", "functional", "grad", "gradcheck",
     "gradgradcheck", "inference_mode", "is_anomaly_enabled", "is_grad_enabled", "no_grad",
     "set_detect_anomaly", "set_grad_enabled", "step_through",
-]  # fmt: skip
+]
 
 __getattr__, __dir__ = _lazily(globals())

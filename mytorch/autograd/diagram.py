@@ -10,7 +10,10 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 CHAR, LINE, PAD = 7.23, 17, 9  # pixels: a character of 12 px, a line, around the text of a box
 GAP_X, GAP_Y, MARGIN = 22, 34, 20
@@ -117,7 +120,7 @@ class Diagram:
         return "\n".join([
             f'<svg xmlns="http://www.w3.org/2000/svg" {size} {view}>', f"<style>{_STYLE}</style>", _TIP,
             f'<rect {size} rx="10" fill="{BACKGROUND}"/>', *_drawn(self.boxes, self.colours), "</svg>\n",
-        ])  # fmt: skip
+        ])
 
     def save_png(self, path: str | os.PathLike) -> None:
         """Draws with matplotlib.
@@ -137,11 +140,6 @@ class Diagram:
         for depth, box in enumerate(everything(self.boxes)):
             _paint(axes, box, self.colours.get(box.kind), depth)
         FigureCanvasAgg(figure).print_png(path)
-
-
-def svg(boxes: Sequence[Box], colours: Mapping[str, tuple[str, str]]) -> str:
-    """Returns a drawing of boxes as SVG; see `Diagram`."""
-    return Diagram(boxes, colours).svg()
 
 
 def everything(boxes: Sequence[Box]) -> Iterator[Box]:
@@ -248,7 +246,7 @@ def _curve(source: Box, box: Box) -> list[tuple[str, list[tuple[float, float]]]]
     return [*start, ("C", [(x1, middle), (x2, middle), (x2, y2)]), *end]
 
 
-def _paint(axes: Any, box: Box, colours: tuple[str, str] | None, depth: int) -> None:
+def _paint(axes: Axes, box: Box, colours: tuple[str, str] | None, depth: int) -> None:
     """Paints a box and the arrows that reach it onto the axes of a figure of 100 dots an inch."""
     from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
     from matplotlib.path import Path
@@ -267,9 +265,9 @@ def _paint(axes: Any, box: Box, colours: tuple[str, str] | None, depth: int) -> 
     axes.add_patch(FancyBboxPatch(
         (box.x + 6, box.y + 6), box.width - 12, box.height - 12, "round,pad=6", fc=fill, ec=edge, lw=0.8,
         zorder=depth,
-    ))  # fmt: skip
+    ))
     for k, line in enumerate(box.lines):
         axes.text(
             box.x + PAD, box.y + PAD + LINE * k + 9, line, size=12 * 0.72, family="DejaVu Sans Mono",
             color=BLACK, weight="normal" if k else "bold", parse_math=False, zorder=depth + 0.6,
-        )  # fmt: skip
+        )

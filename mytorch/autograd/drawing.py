@@ -10,6 +10,7 @@ from typing import Any
 from ..core.graph import Node, shown_name
 from ..core.tensor import Tensor
 from .diagram import AMBER, BLUE, GRAY, LIGHT, MOST_CHARS, Box, Diagram
+from .frames import Frames
 from .pages import FOLDING
 from .picture import Picture
 from .tape import backward_order, kept_arrays, kept_text, shape_text, text_of_bytes
@@ -17,13 +18,11 @@ from .tape import backward_order, kept_arrays, kept_text, shape_text, text_of_by
 _COLOURS = {  # fill and edge
     "leaf": (LIGHT[BLUE], BLUE), "op": ("#ffffff", GRAY), "keeps": (LIGHT[AMBER], AMBER),
     "module": ("#ffffff", GRAY),
-}  # fmt: skip
+}
 
 
 def draw(
-    loss: Tensor,
-    path: str | os.PathLike | None = None,
-    model: Any = None,
+    loss: Tensor, path: str | os.PathLike | None = None, model: Any = None,
     names: Mapping[str, Tensor] | None = None,
 ) -> Picture:
     """Returns a drawing of the graph of a loss; Jupyter shows it, and `save` writes it.
@@ -131,78 +130,40 @@ class _Boxes:
     """Makes the boxes of a graph, each within the frames of its modules."""
 
     def __init__(self, order: Sequence[Node], labels: dict[Node, str], frames: dict, model: Any):
-        self.labels, self.frames, self.modules = labels, frames, dict(model.named_modules()) if model else {}
-        self.chains: dict[Node, list[Box]] = {}  # the frames around a node's box, and the box
+        self.labels, self.modules = labels, dict(model.named_modules()) if model else {}
         parameters = set() if model is None else {p.node for p in model.parameters()}
         # The modules of each node. Parameters come before their first user, other leaves before all.
-        self.order: dict[Node, tuple[str, ...]] = {
+        self.paths: dict[Node, tuple[str, ...]] = {
             node: () for node in order if not node.parents and node not in parameters
         }
         for node in order:
             if node.parents and _op(node) is node:
                 inside = frames.get(node, ())
-                self.order |= {p: inside for p in node.parents if p in parameters and p not in self.order}
-                self.order[node] = inside
+                self.paths |= {p: inside for p in node.parents if p in parameters and p not in self.paths}
+                self.paths[node] = inside
 
     def build(self) -> list[Box]:
         """Returns the outermost boxes."""
-        boxes = self._level(list(self.order), [])
-        for node in self.order:
+        frames = Frames(self.paths, self._box, self._title)
+        for node in self.paths:
             for parent in node.parents:
                 if parent is not None:
-                    self._connect(self.chains[_op(parent)], self.chains[node])
-        return boxes
+                    frames.connect(_op(parent), node)
+        return frames.boxes
 
-    def _level(self, nodes: Sequence[Node], around: list[Box]) -> list[Box]:
-        """Returns the boxes inside some frames: of nodes, and a frame for those of the same module."""
-        depth, boxes = len(around), []
-        for path, group in itertools.groupby(nodes, lambda node: self.order[node][depth : depth + 1]):
-            members = list(group)
-            if not path:
-                for node in members:
-                    boxes.append(self._box(node))
-                    self.chains[node] = [*around, boxes[-1]]
-                continue
-            outer = self.order[members[0]][depth - 1] + "." if depth else ""
-            title = f"{path[0].removeprefix(outer)} {type(self.modules[path[0]]).__name__}"
-            frame = Box("module", [title, _total(members)])
-            frame.inside = self._level(members, [*around, frame])
-            boxes.append(frame)
-        return boxes
+    def _title(self, path: tuple[str, ...], nodes: Sequence[Node]) -> list[str]:
+        outer = f"{path[-2]}." if len(path) > 1 else ""
+        return [f"{path[-1].removeprefix(outer)} {type(self.modules[path[-1]]).__name__}", _total(nodes)]
 
     def _box(self, node: Node) -> Box:
         name, kept = self.labels.get(node, ""), kept_text(node)
         if not node.parents:
-            title = name.removeprefix((self.order[node] or ("",))[-1] + ".") or "leaf"
+            title = name.removeprefix((self.paths[node] or ("",))[-1] + ".") or "leaf"
         else:
             title = shown_name(node.name) + (f" ({name})" if name else "")
         kind = "leaf" if not node.parents else "keeps" if kept.startswith("keeps") else "op"
         lines = [title, "several outputs" if node.shape is None else shape_text(node), kept, grad_text(node)]
         return Box(kind, [line[:MOST_CHARS] for line in lines if line])
-
-    def _connect(self, source: list[Box], user: list[Box]) -> None:
-        """Adds the arrows of one edge: out of the frames around the source, and into those of the user."""
-        common = sum([1 for _ in itertools.takewhile(lambda pair: pair[0] is pair[1], zip(source, user))])  # noqa: B905
-        _link(source[common], user[common])
-        for frame, box in itertools.pairwise(source[common:]):
-            _link(box, _port(frame, "out"))
-        for frame, box in itertools.pairwise(user[common:]):
-            _link(_port(frame, "in"), box)
-
-
-def _link(source: Box, box: Box) -> None:
-    if source not in box.sources:
-        box.sources.append(source)
-
-
-def _port(frame: Box, kind: str) -> Box:
-    """Returns a port of a frame, which it makes at the first call; "in" is amid the first leaves."""
-    found = next((box for box in frame.inside if box.kind == kind), None)
-    if found is None:
-        found = Box(kind, [])
-        leaves = sum([1 for _ in itertools.takewhile(lambda box: box.kind == "leaf", frame.inside)])
-        frame.inside.insert(leaves // 2 if kind == "in" else len(frame.inside), found)
-    return found
 
 
 def _total(nodes: Sequence[Node]) -> str:

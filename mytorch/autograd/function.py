@@ -10,9 +10,9 @@ import numpy as np
 
 from ..backends.device import RawArray
 from ..backends.dtypes import DTypeLike
-from ..core.engine import conjugated
+from ..core.engine import check_versions, conjugated
 from ..core.grad_mode import _state, no_grad, set_grad_enabled
-from ..core.graph import Node, check_versions
+from ..core.graph import Node
 from ..core.op import connect
 from ..core.tensor import Tensor, from_raw, increment_version, raw_of
 
@@ -111,7 +111,7 @@ class Function:
         raise NotImplementedError("a Function must implement backward(ctx, ...) to be differentiated")
 
     @staticmethod
-    def setup_context(ctx: Context, inputs: tuple, output: Any) -> None:
+    def setup_context(ctx: Context, inputs: tuple, output: object) -> None:
         raise NotImplementedError
 
     @classmethod
@@ -150,14 +150,14 @@ class Function:
     def _call(cls) -> Callable:
         """`apply` under the name that its node has in the graph."""
 
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args, **kwargs):
             return cls.apply(*args, **kwargs)
 
         call.__name__ = cls.__name__
         return call
 
     @classmethod
-    def _output(cls, ctx: Context, args: tuple, r: Any) -> Any:
+    def _output(cls, ctx: Context, args: tuple, r: object) -> Any:
         """An output with a node of its own: an input that is handed back unchanged becomes a new tensor."""
         if not isinstance(r, Tensor):
             return r
@@ -205,7 +205,7 @@ def _require_real(name: str, parts: tuple, parents: tuple[Node | None, ...]) -> 
                 )
 
 
-def _zeros(like: RawArray | Tensor, shape: tuple[int, ...], dtype: DTypeLike) -> Any:
+def _zeros(like: RawArray | Tensor, shape: tuple[int, ...], dtype: DTypeLike) -> RawArray | Tensor:
     if isinstance(like, Tensor):
         return from_raw(np.zeros_like(raw_of(like), shape=shape, dtype=dtype))
     return np.zeros_like(like, shape=shape, dtype=dtype)

@@ -25,7 +25,7 @@ Tensors = Tensor | tuple[Tensor, ...]
 def vjp(
     func: Callable, inputs: Tensors, v: Tensors | None = None, create_graph: bool = False,
     strict: bool = False,
-) -> tuple[Tensors, Tensors]:  # fmt: skip
+) -> tuple[Tensors, Tensors]:
     """Returns (func(inputs), v^T J).
 
     Args:
@@ -41,7 +41,7 @@ def vjp(
 def jvp(
     func: Callable, inputs: Tensors, v: Tensors | None = None, create_graph: bool = False,
     strict: bool = False,
-) -> tuple[Tensors, Tensors]:  # fmt: skip
+) -> tuple[Tensors, Tensors]:
     """Returns (func(inputs), J v); `v` has the inputs' shapes."""
     primals = _tuple(inputs, "jvp")
     tangents = _vector(v, inputs, "inputs")
@@ -50,13 +50,13 @@ def jvp(
             _checked(func, "jvp"), primals, tangents if isinstance(tangents, tuple) else (tangents,),
             strict=strict,
         ), create_graph,
-    )  # fmt: skip
+    )
 
 
 def jacobian(
     func: Callable, inputs: Tensors, create_graph: bool = False, strict: bool = False,
     vectorize: bool = False, strategy: str = "reverse-mode",
-) -> Any:  # fmt: skip
+) -> Any:
     """Returns J, of shape (*output, *input): for tuples of outputs or inputs, a tuple (of tuples) of them.
 
     Args:
@@ -72,7 +72,7 @@ def jacobian(
 def hessian(
     func: Callable, inputs: Tensors, create_graph: bool = False, strict: bool = False,
     vectorize: bool = False, outer_jacobian_strategy: str = "reverse-mode",
-) -> Any:  # fmt: skip
+) -> Any:
     """Returns H[i, j] = d^2 func / d x_i d x_j of a function with one element, of shape (*input, *input);
     for a tuple of inputs a tuple of tuples."""
     both = transforms.grad_and_value(func, _argnums(inputs), strict=strict)
@@ -84,7 +84,7 @@ def hessian(
 def vhp(
     func: Callable, inputs: Tensors, v: Tensors | None = None, create_graph: bool = False,
     strict: bool = False,
-) -> tuple[Tensor, Tensors]:  # fmt: skip
+) -> tuple[Tensor, Tensors]:
     """Returns (func(inputs), v^T H) for a function with one element; `v` has the inputs' shapes."""
     primals = _tuple(inputs, "vhp")
     both = transforms.grad_and_value(func, _argnums(inputs), strict=strict)
@@ -95,7 +95,7 @@ def vhp(
 def hvp(
     func: Callable, inputs: Tensors, v: Tensors | None = None, create_graph: bool = False,
     strict: bool = False,
-) -> tuple[Tensor, Tensors]:  # fmt: skip
+) -> tuple[Tensor, Tensors]:
     """Returns (func(inputs), H v): H is symmetric, so it is `vhp`."""
     return vhp(func, inputs, v, create_graph, strict)
 
@@ -148,7 +148,7 @@ def _results(out: Tensors, result: Tensors, create_graph: bool) -> tuple[Tensors
     return _detached(out, create_graph), _detached(result, create_graph)
 
 
-def _detached(result: Any, create_graph: bool) -> Any:
+def _detached(result: object, create_graph: bool) -> Any:
     if create_graph:
         return result
     return tuple(_detached(r, False) for r in result) if isinstance(result, tuple) else result.detach()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -13,13 +12,8 @@ from .gradients import grad
 
 
 def gradcheck(
-    function: Callable[..., Any],
-    inputs: Tensor | Sequence[object],
-    *,
-    eps: float = 1e-6,
-    atol: float = 1e-5,
-    rtol: float = 1e-3,
-    raise_exception: bool = True,
+    function: Callable[..., object], inputs: Tensor | Sequence[object], *, eps: float = 1e-6,
+    atol: float = 1e-5, rtol: float = 1e-3, raise_exception: bool = True,
 ) -> bool:
     """Check the gradients of `function` at `inputs` against central differences,
 
@@ -67,14 +61,9 @@ def gradcheck(
 
 
 def gradgradcheck(
-    function: Callable[..., Any],
-    inputs: Tensor | Sequence[object],
-    grad_outputs: Tensor | Sequence[Tensor] | None = None,
-    *,
-    eps: float = 1e-6,
-    atol: float = 1e-5,
-    rtol: float = 1e-3,
-    raise_exception: bool = True,
+    function: Callable[..., object], inputs: Tensor | Sequence[object],
+    grad_outputs: Tensor | Sequence[Tensor] | None = None, *, eps: float = 1e-6, atol: float = 1e-5,
+    rtol: float = 1e-3, raise_exception: bool = True,
 ) -> bool:
     """Check the gradients of the gradients of `function`, as `gradcheck` checks the gradients.
 
@@ -143,7 +132,7 @@ def _analytic(function: Callable, inputs: tuple, i: int) -> list[np.ndarray]:
             (g,) = grad(
                 out, inputs[i], from_raw(one).to(out.device),
                 retain_graph=True, allow_unused=True, materialize_grads=True,
-            )  # fmt: skip
+            )
             columns.append(g.cpu().numpy().ravel())
         results.append(np.stack(columns, axis=1))
     return results

@@ -19,15 +19,9 @@ from .higher import GradCollector, Recomputation
 
 @overridable
 def grad(
-    outputs: Tensor | Sequence[Tensor],
-    inputs: Tensor | Sequence[Tensor],
-    grad_outputs: Any = None,
-    retain_graph: bool | None = None,
-    create_graph: bool = False,
-    only_inputs: bool = True,
-    allow_unused: bool | None = None,
-    is_grads_batched: bool = False,
-    materialize_grads: bool = False,
+    outputs: Tensor | Sequence[Tensor], inputs: Tensor | Sequence[Tensor], grad_outputs: Any = None,
+    retain_graph: bool | None = None, create_graph: bool = False, only_inputs: bool = True,
+    allow_unused: bool | None = None, is_grads_batched: bool = False, materialize_grads: bool = False,
 ) -> tuple[Tensor | None, ...]:
     """Returns the gradients of the sum of `outputs` with respect to `inputs`; no `.grad` is touched.
 
@@ -87,7 +81,7 @@ class _Only(GradAccumulator):
         super().__init__()
         self.wanted = wanted
 
-    def finish(self, node: Node, retain_graph: bool) -> Any:
+    def finish(self, node: Node, retain_graph: bool) -> RawArray | None:
         return super().finish(node, node in self.wanted)
 
     def store(self, node: Node, grad: RawArray, owned: bool) -> None:
@@ -101,12 +95,8 @@ def _zeros(x: Tensor) -> Tensor:
 
 
 def backward(
-    tensors: Tensor | Sequence[Tensor],
-    grad_tensors: Any = None,
-    retain_graph: bool | None = None,
-    create_graph: bool = False,
-    *,
-    inputs: Tensor | Sequence[Tensor] | None = None,
+    tensors: Tensor | Sequence[Tensor], grad_tensors: Any = None, retain_graph: bool | None = None,
+    create_graph: bool = False, *, inputs: Tensor | Sequence[Tensor] | None = None,
 ) -> None:
     """Adds the gradients of the sum of `tensors` to the `.grad` of the leaves, in one backward pass.
 
@@ -129,10 +119,7 @@ def backward(
 
 
 def tensor_backward(
-    x: Tensor,
-    gradient: Any = None,
-    retain_graph: bool | None = None,
-    create_graph: bool = False,
+    x: Tensor, gradient: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
     inputs: Any = None,
 ) -> None:
     """`x.backward()`: adds the derivative of this tensor to the `.grad` of every leaf that it was made from.
@@ -165,7 +152,7 @@ def _listed(gradients: object, count: int) -> list:
     return [gradients] if isinstance(gradients, Tensor) else list(gradients)
 
 
-def _roots(tensors: Any, gradients: object) -> list:
+def _roots(tensors: object, gradients: object) -> list:
     tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
     gradients = _listed(gradients, len(tensors))
     if len(gradients) != len(tensors):

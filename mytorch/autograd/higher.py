@@ -15,9 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
-
-from ..backends.device import RawArray
+from ..backends.device import RawArray, is_raw
 from ..backends.dtypes import is_inexact
 from ..core import engine
 from ..core.closure import Vjp, closure_arrays
@@ -29,7 +27,6 @@ from ..core.graph import (
     OutputGrads,
     Recompute,
     Version,
-    check_versions,
     new_recompute,
 )
 from ..core.op import as_raw, common_dtype
@@ -58,7 +55,7 @@ class GradCollector(GradAccumulator):
         else:
             super().add(node, grad, owned)
 
-    def finish(self, node: Node, retain_graph: bool) -> Any:
+    def finish(self, node: Node, retain_graph: bool) -> RawArray | None:
         return super().finish(node, retain_graph or node in self.wanted)
 
     def store(self, node: Node, grad: RawArray | Tensor, owned: bool) -> None:
@@ -76,7 +73,7 @@ class Recomputation:
         self.tensors: dict[Node, Any] = {}  # the Tensor of a node, or the tuple of them
 
     def input_grads(
-        self, node: Node, grad: Any, needed: set[Node] | None
+        self, node: Node, grad: RawArray, needed: set[Node] | None
     ) -> Iterator[tuple[Node, Tensor | None, bool]]:
         """Yields (parent, gradient or None, False) like `engine.raw_input_grads`, on Tensors and recorded."""
         if needed is not None and not any([p in needed for p in node.parents]):
@@ -88,7 +85,7 @@ class Recomputation:
                 if parent is not None and (needed is None or parent in needed):
                     yield parent, None if part is None else match(part, parent, node, i), False
 
-    def _call_vjp(self, node: Node, grad: Any, needed: set[Node] | None) -> tuple:
+    def _call_vjp(self, node: Node, grad: RawArray, needed: set[Node] | None) -> tuple:
         _recover(node)
         call = None if node.recompute is None else node.recompute.call
         if (
@@ -114,7 +111,7 @@ class Recomputation:
             if parent is not None and recompute.args[i] is None:
                 self._make(parent, version)
             else:
-                check_versions([version], node, lambda *_: True)
+                engine.check_versions([version], node, lambda *_: True)
         return [
             self.tensors[p] if p is not None and a is None else a
             for a, p in zip(recompute.args, node.parents, strict=True)
@@ -154,7 +151,7 @@ class Recomputation:
         if found is not None and found._node is node and (version is None or version[0].count == version[1]):
             self.tensors[node] = found
         elif node.recompute is not None and node.recompute.call is None:  # a write: its result is the memory
-            check_versions(node.recompute.versions[:1], node, lambda *_: True)
+            engine.check_versions(node.recompute.versions[:1], node, lambda *_: True)
             self.tensors[node] = from_raw(node.recompute.args[0])
             self.tensors[node]._node = node
         return node in self.tensors
@@ -176,7 +173,7 @@ def _holds_floats(vjp: Vjp) -> bool:
 def _body_on_tensors(node: Node, args: list) -> tuple:
     """Returns result and vjp of the op's body, run on Tensors."""
     call = node.recompute.call
-    args = [from_raw(raw_of(a)) if hasattr(a, "_array") or isinstance(a, np.ndarray) else a for a in args]
+    args = [from_raw(raw_of(a)) if hasattr(a, "_array") or is_raw(a) else a for a in args]
     if call.promote is not None:
         dtype = common_dtype(args)
         dtype = dtype if is_inexact(dtype) else node.dtype

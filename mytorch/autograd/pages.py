@@ -8,10 +8,10 @@ _COLOURS = {"green": GREEN, "blue": BLUE, "amber": AMBER, "gray": GRAY}
 _VARIABLES = "; ".join([
     *[f"--{name}: {colour}; --light-{name}: {LIGHT[colour]}" for name, colour in _COLOURS.items()],
     f"--black: {BLACK}; --background: {BACKGROUND}; --edge: #c9d1da",
-])  # fmt: skip
-PAGE = (  # with style, body, data and script
+])
+PAGE = (  # with title, style, body, data and script
     """<!DOCTYPE html>
-<html lang="en"><meta charset="utf-8"><title>The backward pass</title>
+<html lang="en"><meta charset="utf-8"><title>%s</title>
 <style>
 :root { VARIABLES }
 body { font: 14px system-ui, sans-serif; color: var(--black); margin: 16px; background: #fff }

@@ -20,10 +20,14 @@ class Picture:
         diagram: the drawing.
         data: what the script calls `data`.
         has_svg: the drawing says everything; otherwise only the page does.
+        title: of the page.
     """
 
-    def __init__(self, page: tuple[str, str, str], diagram: Diagram, data: Any = None, has_svg: bool = True):
-        self._page, self._diagram, self.data, self._has_svg = page, diagram, data, has_svg
+    def __init__(
+        self, page: tuple[str, str, str], diagram: Diagram, data: Any = None, has_svg: bool = True,
+        title: str = "The backward pass",
+    ):
+        self._page, self._diagram, self.data, self._has_svg, self._title = page, diagram, data, has_svg, title
 
     def svg(self) -> str:
         """Returns the drawing as SVG."""
@@ -33,7 +37,7 @@ class Picture:
         """Returns the page."""
         style, body, script = self._page
         data = json.dumps(self.data, ensure_ascii=False).replace("</", "<\\/")
-        return PAGE % (style, body.replace("SVG", self.svg()), data, script)
+        return PAGE % (escape(self._title), style, body.replace("SVG", self.svg()), data, script)
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes the drawing as .html, .svg, or .png (with matplotlib).

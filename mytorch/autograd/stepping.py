@@ -43,18 +43,18 @@ class _Recorder(GradAccumulator):
         super().__init__()
         self.steps: list[Step] = []
 
-    def finish(self, node: Node, retain_graph: bool) -> Any:
+    def finish(self, node: Node, retain_graph: bool) -> RawArray | None:
         grad = super().finish(node, retain_graph)
         self.steps.append(Step(node, value_text(grad)))
         return grad
 
-    def store(self, node: Node, grad: Any, owned: bool) -> None:
+    def store(self, node: Node, grad: RawArray, owned: bool) -> None:
         pass
 
     def destination(self, node: Node) -> tuple[None, int]:
         return None, 0
 
-    def input_grads(self, node: Node, grad: Any, needed: set[Node] | None) -> list:
+    def input_grads(self, node: Node, grad: RawArray, needed: set[Node] | None) -> list:
         """Returns the gradients of the inputs, as the engine's own function does, which it calls."""
         result = []
         for parent, part, _ in engine.raw_input_grads(node, grad, needed):
@@ -72,11 +72,8 @@ def steps_of(loss: Tensor, gradient: Tensor | RawArray | None = None) -> list[St
 
 
 def step_through(
-    loss: Tensor,
-    path: str | os.PathLike | None = None,
-    model: Any = None,
-    names: Mapping[str, Tensor] | None = None,
-    gradient: Tensor | RawArray | None = None,
+    loss: Tensor, path: str | os.PathLike | None = None, model: Any = None,
+    names: Mapping[str, Tensor] | None = None, gradient: Tensor | RawArray | None = None,
 ) -> Picture:
     """Returns a page on which each click, or arrow key, runs one step of the backward pass.
 
@@ -231,7 +228,7 @@ class _Story:
             "passed": {self.boxes[p].number: " and ".join(map(_short, v)) for p, v in passed.items()},
             "open": [self.titles[node] for node in self.open],
             "leaves": {self.titles[n]: _short(self.grads.get(n, "")) for n in self.boxes if not n.parents},
-        }  # fmt: skip
+        }
 
     def _node(self, node: Node, step: Step | None) -> list[str]:
         """Returns the state of a node, its gate and its gradient."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from ..backends.device import RawArray
 from ..core import engine
 from ..core.closure import closure_arrays
 from ..core.grad_accumulator import GradAccumulator
@@ -18,7 +17,7 @@ class _Order(GradAccumulator):
         super().__init__()
         self.nodes: list[Node] = []
 
-    def add(self, node: Node, grad: Any, owned: bool = False) -> None:
+    def add(self, node: Node, grad: RawArray, owned: bool = False) -> None:
         pass
 
     def finish(self, node: Node, retain_graph: bool) -> None:
@@ -30,7 +29,7 @@ def backward_order(root: Node) -> list[Node]:
     order = _Order()
     engine.backward([(root, None)], True, order, None, lambda node, *_: [
         (parent, None, False) for parent in node.parents if parent is not None
-    ])  # fmt: skip
+    ])
     return order.nodes
 
 

@@ -40,7 +40,7 @@ def grad(func: Callable, argnums: Argnums = 0, has_aux: bool = False) -> Callabl
     both = grad_and_value(func, argnums, has_aux)
 
     @functools.wraps(func)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args, **kwargs):
         gradient, value = both(*args, **kwargs)
         return (gradient, value[1]) if has_aux else gradient
 
@@ -53,7 +53,7 @@ def grad_and_value(
     """Returns the function that computes (gradient, value), or (gradient, (value, aux)): see `grad`."""
 
     @functools.wraps(func)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args, **kwargs):
         args, wanted, inputs = _enter(args, argnums)
         value, aux = _split_aux(_run(func, args, kwargs), has_aux)
         if not isinstance(value, Tensor) or value.numel() != 1:
@@ -66,7 +66,7 @@ def grad_and_value(
     return call
 
 
-def vjp(func: Callable, *primals: Any, has_aux: bool = False, strict: bool = False) -> tuple:
+def vjp(func: Callable, *primals: object, has_aux: bool = False, strict: bool = False) -> tuple:
     """Returns (func(*primals), vjp_fn), where vjp_fn(v) is v^T J, a tuple with one element per primal.
 
     Args:
@@ -77,7 +77,7 @@ def vjp(func: Callable, *primals: Any, has_aux: bool = False, strict: bool = Fal
     out, aux = _split_aux(_run(func, args, {}), has_aux)
     outs = list(_leaves(out))
 
-    def vjp_fn(cotangents: Any) -> tuple:
+    def vjp_fn(cotangents: object) -> tuple:
         vs = list(_leaves(cotangents))
         shapes, expected = [tuple(v.shape) for v in vs], [tuple(o.shape) for o in outs]
         if shapes != expected:
@@ -113,11 +113,7 @@ def jvp(
 
 
 def jacrev(
-    func: Callable,
-    argnums: Argnums = 0,
-    *,
-    has_aux: bool = False,
-    chunk_size: int | None = None,
+    func: Callable, argnums: Argnums = 0, *, has_aux: bool = False, chunk_size: int | None = None,
     strict: bool = False,
 ) -> Callable:
     """Returns the function that computes the Jacobian of `func`, J[i, j] = d func_i / d x_j, of shape
@@ -130,7 +126,7 @@ def jacrev(
     """
 
     @functools.wraps(func)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args, **kwargs):
         args, wanted, inputs = _enter(args, argnums)
         out, aux = _split_aux(_run(func, args, kwargs), has_aux)
         blocks = (_rebuild(wanted, iter(_jacobian_rows(o, inputs, strict))) for o in _leaves(out))
@@ -247,7 +243,7 @@ def _split_aux(result: object, has_aux: bool) -> tuple[Any, Any]:
     return result
 
 
-def _leave(tree: Any, inputs: list[Tensor]) -> Any:
+def _leave(tree: object, inputs: list[Tensor]) -> Any:
     """Returns the results, detached where they depend on no leaf but the inputs of the transformation."""
     nodes = {x._node for x in inputs}
     if isinstance(tree, Tensor):

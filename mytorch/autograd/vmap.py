@@ -15,7 +15,7 @@ Dims = Any  # an int, None, or tuples, lists and dicts of them
 def vmap(
     func: Callable, in_dims: Dims = 0, out_dims: Dims = 0, randomness: str = "error", *,
     chunk_size: int | None = None,
-) -> Callable:  # fmt: skip
+) -> Callable:
     """Returns the function of batches: `func` for each sample, in a loop, and the results stacked.
 
     It gives what PyTorch's gives, not its speed: write the batch into the function where that counts.
@@ -32,7 +32,7 @@ def vmap(
     """
 
     @functools.wraps(func)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args, **kwargs):
         dims = in_dims if isinstance(in_dims, (tuple, list)) else (in_dims,) * len(args)
         if len(dims) != len(args):
             raise ValueError(f"vmap: in_dims has {len(dims)} entries for {len(args)} arguments")
@@ -49,7 +49,7 @@ def vmap(
     return call
 
 
-def _children(x: Any, dims: Dims) -> list[tuple[Any, Any, Dims]]:
+def _children(x: object, dims: Dims) -> list[tuple[object, object, Dims]]:
     """Returns (key, item, its dims) of a container."""
     items = list(x.items()) if isinstance(x, dict) else list(enumerate(x))
     if dims is None or isinstance(dims, int):
@@ -59,7 +59,7 @@ def _children(x: Any, dims: Dims) -> list[tuple[Any, Any, Dims]]:
     return [(key, item, dims[key]) for key, item in items]
 
 
-def _look(x: Any, dims: Dims, sizes: set[int]) -> None:
+def _look(x: object, dims: Dims, sizes: set[int]) -> None:
     """Collects the sizes of the batches."""
     if isinstance(x, (tuple, list, dict)):
         for _, item, inner in _children(x, dims):
@@ -70,7 +70,7 @@ def _look(x: Any, dims: Dims, sizes: set[int]) -> None:
         sizes.add(x.shape[dims])
 
 
-def _at(x: Any, dims: Dims, i: int) -> Any:
+def _at(x: object, dims: Dims, i: int) -> Any:
     """Returns sample i of the arguments."""
     if isinstance(x, dict):
         return {key: _at(item, inner, i) for key, item, inner in _children(x, dims)}

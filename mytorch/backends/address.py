@@ -34,7 +34,8 @@ def _of_others(x: Any) -> int:
 
 
 def _from_interface(x: np.ndarray) -> int:
-    return x.__array_interface__["data"][0] if isinstance(x, np.ndarray) else _of_others(x)
+    found = getattr(x, "__array_interface__", None)
+    return _of_others(x) if found is None else found["data"][0]
 
 
 def _from_header(x: np.ndarray) -> int:

@@ -9,7 +9,7 @@ from types import ModuleType
 import numpy as np
 
 from . import cublas, threads  # noqa: F401 - cuBLAS multiplies CuPy's arrays
-from .device import RawArray, device_of, is_raw
+from .device import RawArray, device_of, is_on_host, is_raw
 from .dtypes import is_half
 from .openblas import SERIAL
 
@@ -68,7 +68,7 @@ def add_product(x: RawArray, y: RawArray, out: RawArray, beta: float = 1) -> Non
     elif (
         x.ndim == y.ndim == 2 and x.dtype == y.dtype == out.dtype == np.float32
         and out.strides[-1] == 4 and threads.running and (gemm := _gemm()) is not None
-    ):  # fmt: skip
+    ):
         gemm.matrix_product(x, y, out, beta)
     elif x.dtype.itemsize == 2 and is_half(x.dtype):  # summed in float32 and rounded once, as cuBLAS does
         total = product(x.astype(np.float32), y.astype(np.float32))
@@ -101,7 +101,7 @@ def column_sums(x: RawArray) -> RawArray:
 
 def row_sums(x: RawArray) -> RawArray:
     """Returns the sums of float32 or float64 rows, (..., n) to (..., 1); on the CPU a product with ones."""
-    if isinstance(x, np.ndarray) and not threads.running:
+    if not threads.running and is_on_host(x):
         return np.matmul(x, _ones(x.shape[-1], x.dtype)[:, None])
     return np.sum(x, axis=-1, keepdims=True)
 
@@ -111,7 +111,7 @@ def dots(sums: str, x: RawArray, y: RawArray) -> RawArray:
 
     On a GPU einsum would use CuPy's cuBLAS, which can't be captured in a graph.
     """
-    if isinstance(x, np.ndarray):
+    if is_on_host(x):
         return np.einsum(f"{sums.partition('->')[0]},{sums}", x, y)
     return np.einsum(sums, x * y)
 

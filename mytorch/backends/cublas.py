@@ -32,7 +32,7 @@ _STATUS = {
     1: "CUBLAS_STATUS_NOT_INITIALIZED", 3: "CUBLAS_STATUS_ALLOC_FAILED", 7: "CUBLAS_STATUS_INVALID_VALUE",
     8: "CUBLAS_STATUS_ARCH_MISMATCH", 11: "CUBLAS_STATUS_MAPPING_ERROR", 13: "CUBLAS_STATUS_EXECUTION_FAILED",
     14: "CUBLAS_STATUS_INTERNAL_ERROR", 15: "CUBLAS_STATUS_NOT_SUPPORTED", 16: "CUBLAS_STATUS_LICENSE_ERROR",
-}  # fmt: skip
+}
 
 # The functions that end in _64 take sizes and leading dimensions beyond 2^31; cuBLAS 12 and later have them.
 _HEAD = (c_void_p, c_int, c_int, c_int64, c_int64, c_int64, c_void_p)  # handle, op(a), op(b), m, n, k, alpha
@@ -46,7 +46,7 @@ _PROTOTYPES = {
     "cublasGemmStridedBatchedEx_64": (
         *_HEAD, *_MATRICES, *_MATRICES, c_void_p, *_MATRICES, c_int64, c_int, c_int
     ),
-}  # fmt: skip
+}
 
 WORKSPACE_BYTES = 32 << 20  # what NVIDIA recommends for Hopper; earlier chips need less
 
@@ -221,7 +221,7 @@ class Library:
             self.call(
                 call.function, handle, *call.sizes, alpha, at_a + to_a, *call.a, at_b + to_b, *call.b,
                 beta, at_c + to_c, *call.c, *call.batch, compute, _DEFAULT_ALGORITHM, about=call.gemm,
-            )  # fmt: skip
+            )
 
     def call(self, name: str, *args: object, about: object = "") -> None:
         """Calls a function of cuBLAS; raises RuntimeError with its status unless that is 0."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from .door import NO_CONTEXT, Kind, RawArray, in_force, stand_in, thread
+from .door import DEVICES, NO_CONTEXT, Kind, OtherArray, RawArray, in_force, stand_in, thread
 from .kinds import GPU, KINDS, cupy
 
 if TYPE_CHECKING:
@@ -105,10 +105,10 @@ def _parse(name: str | int | None, index: int | None) -> tuple[str, int | None]:
     return kind, index
 
 
-raw_types: tuple[type, ...] = (np.ndarray,)  # and those of other kinds; CuPy's is looked up
-CPU = device("cpu")
-META = device("meta")  # of arrays that hold nothing
+CPU = DEVICES["cpu"] = device("cpu")
+META = DEVICES["meta"] = device("meta")  # of arrays that hold nothing
 _CUDA: dict[int, device] = {}
+_RAW_TYPES = (np.ndarray, OtherArray)  # CuPy's is looked up
 
 
 def device_count() -> int:
@@ -146,7 +146,7 @@ def known(name: DeviceLike) -> device:
     found = device("cpu" if name is None else name)
     if found.kind is not KINDS[found.type]:
         return found
-    return {"cpu": CPU, "meta": META}.get(found.type) or _gpu(found)
+    return DEVICES.get(found.type) or _gpu(found)
 
 
 def _gpu(found: device) -> device:
@@ -201,12 +201,6 @@ def array_module(target: device) -> Any:
 def on(target: device) -> AbstractContextManager:
     """Returns a context in which new arrays and kernels use this device; it does something for a GPU."""
     return NO_CONTEXT if target is CPU else target.kind.on(target)
-
-
-def add_raw_type(kind: type) -> None:
-    """Makes the instances of a class raw arrays."""
-    global raw_types
-    raw_types = (*raw_types, kind)
 
 
 def set_default_device(name: DeviceLike) -> None:
@@ -278,7 +272,7 @@ def join(arrays: Sequence[RawArray], axis: int = 0) -> RawArray:
 
 def is_raw(x: object) -> bool:
     """Returns whether `x` is a raw array: NumPy's, CuPy's, or one of another kind."""
-    if isinstance(x, raw_types):
+    if isinstance(x, _RAW_TYPES):
         return True
     module = sys.modules.get("cupy")
     return module is not None and isinstance(x, getattr(module, "ndarray", ()))
@@ -287,6 +281,11 @@ def is_raw(x: object) -> bool:
 def is_on_gpu(raw: RawArray) -> bool:
     """Returns whether a raw array is CuPy's: Python would have to wait for what it holds."""
     return device_of(raw).kind is GPU
+
+
+def is_on_host(x: object) -> bool:
+    """Returns whether `x` is a raw array whose elements lie in NumPy's memory: see `Kind`."""
+    return isinstance(x, _RAW_TYPES) and device_of(x).kind.is_host
 
 
 def is_readable(raw: RawArray) -> bool:

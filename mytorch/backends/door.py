@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 RawArray: TypeAlias = Any  # a NumPy or CuPy array, or another that answers to NumPy's functions
 NO_CONTEXT = nullcontext()
+DEVICES: dict[str, device] = {}  # "cpu" and "meta", which every machine has; `device` fills it
 
 
 class Kind:
@@ -38,11 +39,16 @@ class Kind:
         name: of the kind, beside that of the device; "" for what the device's name says.
         kernels: the fused variants of composites that take such arrays, "cpu" or "cuda"; another name: none.
         has_values: Python may read elements; without, what depends on them takes the general way.
+        is_host: its arrays lie in NumPy's memory: they have an address there, Python reads an element without
+            waiting for a device, and passes over a cacheful at a time are faster than whole ones.
+        ranks: how many ranks have a part in one of its arrays, in each process.
     """
 
     name = ""
     kernels = "other"
     has_values = True
+    is_host = False
+    ranks = 1
 
     # Of its arrays.
 
@@ -82,6 +88,16 @@ class Kind:
         """Computes out = x @ y + beta out, beta being 0 or 1: see `blas.add_product`."""
         total = self.product(x, y)
         out[...] = total + out if beta else total
+
+    def collectives(self, group: Any) -> Any:
+        """Returns what moves such arrays between the ranks of a process group: an object with the methods of
+        `distributed.backends`. One that has done all when it returns may return None, and no request to wait
+        for.
+
+        Args:
+            group: a `ProcessGroup`; it has a `cpu_backend` and a `gpu_backend`.
+        """
+        raise NotImplementedError(f"arrays of {type(self).__name__} have no collectives")
 
     # In force.
 
@@ -132,7 +148,7 @@ class Kind:
 
     def checks(
         self, x: Any, low: int, high: int, text: str, error: type[Exception], ignored: int | None
-    ) -> bool:  # fmt: skip
+    ) -> bool:
         """Returns whether it sees to it that an error is raised unless low <= x < high: see `ops.bounds`."""
         return False
 
@@ -144,8 +160,12 @@ class Kind:
         """Returns the mask of a dropout: see `functional.dropout.Draw`."""
         return None
 
-    def composite(self, composite: Any, args: tuple) -> Any:
-        """Returns the result of a composite for which no variant is demanded; None for the usual choice."""
+    def composite(self, composite: Any, args: tuple, kernels: bool) -> Any:
+        """Returns the result of a composite for which no variant is demanded; None for the usual choice.
+
+        Args:
+            kernels: its kernels may run.
+        """
         return None
 
     def launch(self, kernel: Callable, args: tuple) -> Any:
@@ -178,6 +198,12 @@ class Kind:
     def takes_index(self, raw: RawArray) -> bool:
         """Returns whether an integer array without dims is an index as it is, without its element."""
         return False
+
+
+class OtherArray:
+    """What the classes of raw arrays derive from, all but NumPy's and CuPy's."""
+
+    __slots__ = ()
 
 
 class ReadsItem:
@@ -217,6 +243,19 @@ class _Thread(threading.local):
 
 
 thread = _Thread()
+
+
+class _Processes:
+    """The processes that train together.
+
+    Attributes:
+        group: of all of them, once `distributed` has made it; it has a method `share_flag`.
+    """
+
+    group: Any = None
+
+
+processes = _Processes()
 
 
 def in_force() -> Kind:

@@ -23,7 +23,7 @@ __all__ = [
     "cdouble", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "short", "int32", "int", "int64",
     "long", "bool",
     "get_default_dtype", "set_default_dtype", "promote_types", "can_cast", "finfo", "iinfo",
-]  # fmt: skip
+]
 
 float16 = half = np.dtype("float16")
 float32 = float = np.dtype("float32")
@@ -45,7 +45,7 @@ DTypeLike: TypeAlias = np.dtype | str | type | None  # what `as_dtype` reads; No
 SUPPORTED = (
     float16, float32, float64, complex64, complex128,
     uint8, uint16, uint32, uint64, int8, int16, int32, int64, bool,
-)  # fmt: skip
+)
 _NAMES = {name: value for name, value in globals().items() if isinstance(value, np.dtype)}
 _LISTED = ", ".join(["bfloat16", *map(str, SUPPORTED)])
 _KNOWN = frozenset(SUPPORTED)

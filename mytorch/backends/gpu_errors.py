@@ -43,7 +43,7 @@ class Note:
         self.kernel = cupy().ElementwiseKernel(
             "T x, int64 low, int64 high, bool has_ignored, int64 ignored, int64 error", "raw int64 word",
             _NOTE, "mytorch_check_range", no_return=True,
-        )  # fmt: skip
+        )
 
     @functools.cache  # noqa: B019 - there is one note
     def on_gpu(self, index: int) -> RawArray:

@@ -25,23 +25,23 @@ import numpy as np
 
 from . import blas, functions
 from .address import Pointer, address_of
-from .device import CPU, RawArray, add_raw_type, array_module, device, device_of, is_raw, known, move, on
-from .door import Kind, ReadsItem
+from .device import CPU, RawArray, array_module, device, device_of, is_raw, known, move, on
+from .door import Kind, OtherArray, ReadsItem
 
 _METHODS = (
     "all", "any", "argmax", "argmin", "argsort", "astype", "clip", "conj", "copy", "cumprod", "cumsum",
     "diagonal", "dot", "flatten", "max", "mean", "min", "nonzero", "prod", "ravel", "repeat", "reshape",
     "round", "searchsorted", "squeeze", "std", "sum", "swapaxes", "take", "trace", "transpose", "var", "view",
     "fill", "sort",
-)  # fmt: skip
+)
 
 _FACTORIES = {
     np.arange, np.array, np.asanyarray, np.asarray, np.ascontiguousarray, np.empty, np.eye, np.full,
     np.identity, np.ones, np.tri, np.zeros,
-}  # fmt: skip
+}
 
 
-class HoldingArray(ReadsItem, np.lib.mixins.NDArrayOperatorsMixin):
+class HoldingArray(ReadsItem, OtherArray, np.lib.mixins.NDArrayOperatorsMixin):
     """An array of a kind that holds arrays: all of one shape, dtype and memory order.
 
     Attributes:
@@ -152,7 +152,6 @@ def _method(name: str) -> Callable:
 
 for _name in _METHODS:
     setattr(HoldingArray, _name, _method(_name))
-add_raw_type(HoldingArray)
 
 
 def _outranks(kind: type) -> bool:
@@ -287,6 +286,11 @@ class HoldingKind(Kind):
         kind.require_own("matmul", (), {"out": out})
         kind.call("matmul", blas.add_product, (x, y, out, beta), {})
 
+    def collectives(self, group: Any) -> Any:
+        if self.count > 1:
+            return super().collectives(group)  # what its parts are to each other is for a subclass to say
+        return _OfParts(self, self.inner.kind.collectives(group))
+
     def stand_in(self, found: device) -> device:
         return self.device if found is self.inner else found
 
@@ -309,6 +313,17 @@ class Functions:
     def __getattr__(self, name: str) -> Callable:
         function = getattr(self._inner, name)
         return lambda *args, **kwargs: self._kind.call(name, function, args, kwargs)
+
+
+class _OfParts:
+    """The collectives of arrays that hold one array each: those of these."""
+
+    def __init__(self, kind: HoldingKind, inner: Any):
+        self._kind, self._inner = kind, inner
+
+    def __getattr__(self, name: str) -> Callable:
+        start = getattr(self._inner, name)
+        return lambda *args: start(*self._kind.part(args, 0))
 
 
 def _outermost(x: Any, like: HoldingArray | None = None) -> HoldingKind:

@@ -150,7 +150,7 @@ def _one_at_a_time(compile: Callable, lock: Path) -> Callable:
         lock: a file beside those of the cache.
     """
 
-    def locked(signature: Any) -> Any:
+    def locked(signature: Any):
         with contextlib.ExitStack() as stack:
             with contextlib.suppress(ImportError, OSError):
                 import fcntl

@@ -58,13 +58,16 @@ def refuse_capture(what: str) -> None:
 class _NumPy(Kind):
     """NumPy's arrays."""
 
-    kernels = "cpu"
+    kernels, is_host = "cpu", True
 
     def functions(self) -> Any:
         return np
 
     def give(self, raw: RawArray) -> RawArray:
         return raw
+
+    def collectives(self, group: Any) -> Any:
+        return group.cpu_backend
 
     def as_writable(self, view: RawArray, x: RawArray) -> RawArray:
         if isinstance(view, np.ndarray):  # no Tensor, as in an op that is differentiated again
@@ -94,6 +97,9 @@ class _CuPy(Kind):
         waited()
         return copy
 
+    def collectives(self, group: Any) -> Any:
+        return group.gpu_backend
+
 
 class _Meta(Kind):
     """Arrays that have a shape, but no elements."""
@@ -108,6 +114,9 @@ class _Meta(Kind):
 
     def give(self, raw: RawArray) -> RawArray:
         raise NotImplementedError("Cannot copy out of meta tensor; no data!")
+
+    def collectives(self, group: Any) -> Any:
+        return group.cpu_backend
 
     def add_product(self, x: RawArray, y: RawArray, out: RawArray, beta: float) -> None:
         pass  # there are no elements: an array for the product would count as memory

@@ -12,7 +12,7 @@ from .kinds import cupy
 
 def sliding_window_view(
     x: RawArray, window_shape: Sequence[int], axis: Sequence[int] | None = None, writeable: bool = False
-) -> RawArray:  # fmt: skip
+) -> RawArray:
     """Returns NumPy's `sliding_window_view`; on a GPU it is always writeable.
 
     CuPy's copies the shape to the GPU and reads it back (14.2): it waits, and can't be part of a CUDA graph.

@@ -26,7 +26,7 @@ _SETTINGS = {
     "NUMBA_THREADING_LAYER": "omp", "GOMP_SPINCOUNT": SPIN_COUNT,
     # Where colorama is installed, coloured messages end each process with an escape sequence in its output.
     "NUMBA_DISABLE_ERROR_MESSAGE_HIGHLIGHTING": "1",
-}  # fmt: skip
+}
 
 running = False  # whether a kernel has started the pool; read as `threads.running`
 _reason: str | None = None  # why there is no pool; "" if it runs; None before the first check

@@ -84,7 +84,7 @@ def _four(address, step, i, last):
     return (
         address + step * min(i, last), address + step * min(i + 1, last),
         address + step * min(i + 2, last), address + step * min(i + 3, last),
-    )  # fmt: skip
+    )
 
 
 @device

@@ -22,7 +22,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m mytorch.chat", description="Chats with a pretrained language model.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )  # fmt: skip
+    )
     add = parser.add_argument
     add("model", help=f"a folder, a GGUF file, {', '.join(NAMES)}, or a name on the Hugging Face Hub")
     add("--prompt", help="answer this message and end; - reads it from standard input")
@@ -37,7 +37,7 @@ def arguments() -> argparse.Namespace:
     add("--quantize", choices=("q8_0", "q4_0", "q4_1"), help="of the weights: smaller, faster on a CPU")
     add("--special_tokens", action="store_true", help="a message may spell them, as in transformers")
     add("--device", default="cuda" if mytorch.cuda.is_available() else "cpu", type=usable_device,
-        help="cpu, cuda or cuda:N")  # fmt: skip
+        help="cpu, cuda or cuda:N")
     return parser.parse_args()
 
 

@@ -53,7 +53,7 @@ class Chat:
         self, model: LanguageModel, tokenizer: Any, template: ChatTemplate | None = None,
         stop_tokens: Sequence[int] = (), system: str | None = None,
         allowed_special: Collection[str] | str = (),
-    ):  # fmt: skip
+    ):
         self.model, self.tokenizer = model, tokenizer
         self.template = template or ChatTemplate(None)
         self.stop_tokens, self.allowed_special = list(stop_tokens), allowed_special
@@ -64,7 +64,7 @@ class Chat:
         cls, name_or_path: str | os.PathLike, system: str | None = None, dtype: DTypeLike = "float32",
         device: DeviceLike = None, quantize: str | None = None,
         allowed_special: Collection[str] | str = (),
-    ) -> Chat:  # fmt: skip
+    ) -> Chat:
         """Returns a conversation with a pretrained model.
 
         Args:
@@ -100,7 +100,7 @@ class Chat:
     def _of_gguf(
         cls, path: Path, system: str | None, dtype: DTypeLike, device: DeviceLike,
         allowed_special: Collection[str] | str,
-    ) -> Chat:  # fmt: skip
+    ) -> Chat:
         file = GGUFFile(path)
         tokenizer = from_gguf(file.metadata, str(path))
         source = file.metadata.get("tokenizer.chat_template")
@@ -113,7 +113,7 @@ class Chat:
         return cls(
             Llama.from_pretrained(path, dtype, device, quantized=True), tokenizer,
             ChatTemplate(source, tokens), end_tokens(tokenizer, ends=ends), system, allowed_special,
-        )  # fmt: skip
+        )
 
     def __call__(self, text: str, max_new_tokens: int = 512, **options: object) -> str:
         """Returns the answer to a message; the arguments are those of `stream`."""
@@ -136,7 +136,7 @@ class Chat:
             for piece in stream_text(
                 self.model, self.tokenizer, self._prompt(max_new_tokens), max_new_tokens,
                 self.template.stop_strings, self.stop_tokens, **options,
-            ):  # fmt: skip
+            ):
                 answer += piece
                 yield piece
         finally:  # also if the caller wants no more of it

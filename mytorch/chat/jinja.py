@@ -29,7 +29,7 @@ class Generation(Extension):
 def tojson(
     x: Any, ensure_ascii: bool = False, indent: int | None = None,
     separators: tuple[str, str] | None = None, sort_keys: bool = False,
-) -> str:  # fmt: skip
+) -> str:
     """Returns JSON; Jinja's own filter would escape HTML and sort the keys."""
     return json.dumps(x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 

@@ -131,7 +131,7 @@ class ChatTemplate:
         self, messages: Sequence[Message], add_generation_prompt: bool = True,
         tools: Sequence[Json] | None = None, documents: Sequence[Json] | None = None,
         allowed_special: Collection[str] | str = (), **options: object,
-    ) -> str:  # fmt: skip
+    ) -> str:
         """Returns the text of a conversation.
 
         The `encode` of mytorch's tokenizers knows what in it is the template's: special tokens that the
@@ -167,7 +167,7 @@ class ChatTemplate:
             data = _plain({
                 "messages": given, "add_generation_prompt": add_generation_prompt, "tools": tools,
                 "documents": documents, **options,
-            })  # fmt: skip
+            })
         except RecursionError:
             raise ValueError("the messages are nested too deeply") from None
         now = datetime.datetime.now()
@@ -227,7 +227,7 @@ def _marks(
     return functools.partial(re.compile(f"(?={whole})|(?!{free})(?={starts})").sub, mark)
 
 
-def _plain(value: Any, change: Callable[[str], str] = str) -> Any:
+def _plain(value: object, change: Callable[[str], str] = str) -> Any:
     """Returns a copy that is made of JSON's kinds of values, with its strings changed."""
     if isinstance(value, str):
         return change(str.__str__(value))

@@ -93,7 +93,7 @@ def _differ(
 ) -> str:
     """Returns by how much two arrays differ; "" if by no more than the tolerance."""
     got, expected = (x.detach().cpu().numpy() if isinstance(x, mytorch.Tensor) else np.asarray(x)
-                     for x in (got, expected))  # fmt: skip
+                     for x in (got, expected))
     if got.shape != expected.shape:
         return f"{what} has shape {got.shape}, expected {expected.shape}"
     error = np.abs(got.astype(np.float64) - expected).max(initial=0)
@@ -191,7 +191,7 @@ def _prepared(accelerator: Accelerator, count: int, batch_size: int, shuffle: bo
 def _update(
     accelerator: Accelerator, model: nn.Module, optimizer: optim.Optimizer,
     x: mytorch.Tensor, y: mytorch.Tensor,
-) -> float:  # fmt: skip
+) -> float:
     with accelerator.accumulate(model):
         loss = _loss(model, x, y)
         accelerator.backward(loss)

@@ -28,12 +28,12 @@ from .settings import config_path
 
 HELP = "print versions, hardware and settings, for a bug report"
 _PREFIXES = ("MYTORCH_", "OMP_", "OPENBLAS_", "MKL_", "NUMBA_", "GOMP_", "KMP_", "TRITON_", "CUDA_", "CUPY_",
-             "NCCL_", "OMPI_", "PMI_", "SLURM_", "MALLOC_", "MASTER_")  # fmt: skip
+             "NCCL_", "OMPI_", "PMI_", "SLURM_", "MALLOC_", "MASTER_")
 _NAMES = ("USE_FUSED_OPS", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "PYTHONPATH",
-          "LD_LIBRARY_PATH", "LD_PRELOAD")  # fmt: skip
+          "LD_LIBRARY_PATH", "LD_PRELOAD")
 _SECRET = ("KEY", "TOKEN", "SECRET", "PASS", "CREDENTIAL")
 _FLAGS = ("sse4_2", "avx", "f16c", "fma", "avx2", "avx512f", "avx512bw", "avx512dq", "avx512vl",
-          "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "asimd", "sve")  # fmt: skip
+          "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "asimd", "sve")
 # In another process and without MPI_Init: a library that can't be loaded may abort the process.
 _MPI_VERSION = """
 import sys

@@ -66,14 +66,8 @@ def count_parameters(config: GPT2Config) -> int:
 
 
 def estimate(
-    config: GPT2Config,
-    batch_size: int,
-    sequence_length: int | None = None,
-    mixed_precision: str = "no",
-    optimizer: str = "adamw",
-    num_processes: int = 1,
-    zero_stage: int = 0,
-    cpu: bool = False,
+    config: GPT2Config, batch_size: int, sequence_length: int | None = None, mixed_precision: str = "no",
+    optimizer: str = "adamw", num_processes: int = 1, zero_stage: int = 0, cpu: bool = False,
 ) -> Estimate:
     """Returns the peak of a training step by the formulas of this module.
 
@@ -121,7 +115,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("n_layer", "instead of the size's"), ("n_head", "instead of the size's"),
         ("n_embd", "instead of the size's"), ("vocab_size", "default 50257"),
         ("context_length", "default 1024"), ("sequence_length", "tokens of a sequence, default: the context"),
-    ):  # fmt: skip
+    ):
         add(f"--{name}", type=positive, help=about)
     add(
         "--batch_size",
@@ -147,7 +141,7 @@ def run(options: argparse.Namespace) -> int:
         found = estimate(
             config, options.batch_size, options.sequence_length, options.mixed_precision, options.optimizer,
             options.num_processes, options.zero_stage, options.cpu,
-        )  # fmt: skip
+        )
     except ValueError as error:
         print(f"mytorchrun estimate-memory: {error}", file=sys.stderr)
         return 2

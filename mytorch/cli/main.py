@@ -16,7 +16,7 @@ from . import compile, config, env, estimate_memory, launch, test, timeline, top
 COMMANDS = {
     "config": config, "launch": launch, "test": test, "env": env, "estimate-memory": estimate_memory,
     "compile": compile, "timeline": timeline, "top": top, "trace": trace,
-}  # fmt: skip
+}
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from ..accelerate.world import is_true
 from ..distributed.environment import TIMEOUT, TIMEOUT_VARIABLE
@@ -98,7 +98,7 @@ FIELDS = [
     Field("max_restarts", int, 0, "MYTORCH_MAX_RESTARTS", "restarts after a failure",
           _NOT_NEGATIVE),
     Field("log_wandb", bool, False, "MYTORCH_LOG_WANDB", "log to Weights & Biases", is_accelerators=True),
-]  # fmt: skip
+]
 BY_NAME = {field.name: field for field in FIELDS}
 _COUNTS = ("num_processes", "num_gpus")  # two ways to set the number of ranks
 
@@ -112,10 +112,8 @@ class Value:
 
 
 def resolve(
-    script: Mapping[str, SettingValue] | None = None,
-    command: Mapping[str, object] | None = None,
-    environment: Mapping[str, str] | None = None,
-    file: str | os.PathLike | None = None,
+    script: Mapping[str, SettingValue] | None = None, command: Mapping[str, object] | None = None,
+    environment: Mapping[str, str] | None = None, file: str | os.PathLike | None = None,
 ) -> dict[str, Value]:
     """Returns every setting with its source, by name.
 
@@ -175,7 +173,7 @@ def _checked_all(values: Mapping[str, object], source: str) -> dict[str, Setting
     return {name: _checked(field, values.get(name), source) for name, field in BY_NAME.items()}
 
 
-def _checked(field: Field, value: Any, source: str) -> SettingValue:
+def _checked(field: Field, value: object, source: str) -> SettingValue:
     """Returns the value, an int as a float for a float setting; None stays None."""
     if value is None:
         return None

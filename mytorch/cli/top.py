@@ -6,14 +6,18 @@ import argparse
 import math
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..backends.functions import KINDS
 from ..distributed.processes import state_of
 from ..stream.page import Reading, read_pages
 from ..stream.timeline import COLOURS
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.table import Table
+    from rich.text import Text
 
 HELP = "show what running jobs do: time by kind of operation, idle time, speed, memory, the last operation"
 _HALF_LIFE = 2.0  # seconds in which half of what was seen is forgotten
@@ -158,7 +162,7 @@ class _Screen:
 
     ranks: dict[int, Activity]
 
-    def __rich_console__(self, console: Any, options: Any) -> Iterator[Any]:
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         from rich.columns import Columns
         from rich.text import Text
 
@@ -175,7 +179,7 @@ class _Screen:
         yield Columns([Text("█ ", style=COLOURS[kind]).append(kind, style="default") for kind in kinds])
 
 
-def _table(ranks: list[Activity], width: int) -> Any:
+def _table(ranks: list[Activity], width: int) -> Table:
     """Returns the table; where it is too narrow for all columns, the least important ones are left out.
 
     The bars and the operations share what the others leave, whatever their texts, so that they stay in place.
@@ -210,10 +214,10 @@ def _facts(activity: Activity) -> dict[str, str]:
     return {
         "job": now.job.removeprefix("mytorchrun-")[-16:], "rank": f"{now.rank}/{now.world_size}",
         "idle": f"{activity.idle:.0%}", "step": _speed(now), "memory": _memory(now),
-    }  # fmt: skip
+    }
 
 
-def _bar(shares: dict[str, float], width: int) -> Any:
+def _bar(shares: dict[str, float], width: int) -> Text:
     """Returns the shares as a bar of `width` characters."""
     from rich.text import Text
 

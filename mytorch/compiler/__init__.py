@@ -4,6 +4,8 @@ PyTorch's `compiler` (`is_compiling`, `disable`, `reset`), and programs as data,
 `capture`, `Program`, `load`, `thaw`.
 """
 
+# Each of these modules attaches to Program what it does: draw, optimized, save, memory, chunked, stream, …
+from . import drawing, pipeline  # noqa: F401
 from .backend import list_backends
 from .compile import compile, explain, reset
 from .controls import (
@@ -14,9 +16,13 @@ from .controls import (
     is_compiling,
     is_dynamo_compiling,
 )
+from .files import saving  # noqa: F401
 from .files.loading import load, thaw
+from .memory import peak  # noqa: F401
+from .parts import chunking, placed, streaming  # noqa: F401
 from .program.instruction import Instruction, Value
 from .program.program import Program
+from .running import execution, run  # noqa: F401
 from .symbolic_sizes import mark_dynamic, mark_static
 from .tracing.capture import capture
 

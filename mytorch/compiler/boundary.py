@@ -1,16 +1,15 @@
 """What compiled functions get and return besides tensors: what of it a program can't give as they do.
 
-A program returns new lists, dicts and dataclasses in each call, and the same other objects. What is the same
-object in two places, or has been changed, would not be so after it.
+A program returns new lists, dicts and dataclasses in each call, and the same other objects. An object that is
+in two places, or was changed, would be neither in what it returns: then the graph breaks.
 """
 
 from __future__ import annotations
 
 import enum
-import inspect
 import types
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import is_dataclass
 from typing import Any
 
@@ -22,35 +21,15 @@ from ..core.size import Size
 from ..core.tensor import Tensor, raw_of
 from ..nn.module import Module
 from ..utils.nested import Made, leaves, mapped
-from .graph_breaks.opaque import why_opaque
-from .graph_breaks.refusals import Refusals
-from .graph_breaks.syntax import plain
-from .graph_breaks.watching import refused
+from .graph_breaks.break_points import graph_break
+from .guards.state_guards import PLAIN
 from .tracing.capture import Traced, attributes_of
 
-_PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _LASTING = (
-    *_PLAIN, type, types.ModuleType, types.BuiltinFunctionType, types.EllipsisType, np.dtype, np.generic,
+    *PLAIN, type, types.ModuleType, types.BuiltinFunctionType, types.EllipsisType, np.dtype, np.generic,
     np.ufunc, device, enum.Enum, range,
 )  # fmt: skip
 """Types whose objects are equal, or the same, in each call."""
-
-
-def note_opaque(refusals: Refusals, function: Callable, args: tuple, kwargs: dict) -> None:
-    """Notes which parameters of a function are opaque.
-
-    Raises:
-        NotImplementedError: it isn't known which, as for a module with hooks, or the function itself is.
-    """
-    if (what := why_opaque(function)) is not None:
-        raise refused(what)
-    whats = [why_opaque(x) for x in leaves((args, kwargs))]
-    if any(whats):
-        found = plain(function)
-        if found is None or (isinstance(function, Module) and function._hooks is not None):
-            raise refused(next(filter(None, whats)))
-        like = function.forward if isinstance(function, Module) else function
-        refusals.note_parameters(found.__code__, inspect.signature(like).bind(*args, **kwargs).arguments)
 
 
 def own_attributes(x: object) -> list[object]:
@@ -60,58 +39,69 @@ def own_attributes(x: object) -> list[object]:
     return [part for c in own for part in (type(c), [*attributes_of(c).values()])]
 
 
-def refuse_changes(found: Traced) -> None:
+def check_arguments(found: Traced) -> None:
     """Raises an error if a function has changed a list or a dict that it got, or the history, or the
     `.data`, of a tensor."""
     if not _is_equal(found.given, found.before):
-        raise NotImplementedError("a program can't hold what it does to a list or a dict that it gets")
+        raise graph_break("what it does to a list or a dict that it gets")
     for x, attributes in zip(found.arguments, found.attributes, strict=True):
         now = attributes_of(x)
         if now.keys() != attributes.keys() or any([now[k] is not attributes[k] for k in now]):
-            raise NotImplementedError("a program can't hold an attribute that it gives to an argument")
+            raise graph_break("an attribute that it gives to an argument")
     for x, node, data in zip(found.arguments, found.nodes, found.datas, strict=True):
-        if isinstance(x, Tensor) and x._data is not data:  # also `unsqueeze_` and other views in place
-            raise NotImplementedError("a program can't hold an assignment to `.data`")
-        if isinstance(x, Tensor) and x._node is not node:
-            raise NotImplementedError("a program can't give an argument a history, or take it")
-        if isinstance(x, Tensor) and node is not None and node.retain:
-            raise NotImplementedError("a program can't hold the retain_grad() of an argument")
-        if isinstance(x, Tensor) and node is not None and node.hooks:
-            raise NotImplementedError("a program can't hold a hook that it gives to an argument")
+        if isinstance(x, Tensor):
+            _check_tensor(x, node, data)
 
 
-def refuse_objects(found: Traced, known: Collection[int]) -> None:
+def _check_tensor(x: Tensor, node: Any, data: Array) -> None:
+    if x._data is not data:  # also `unsqueeze_` and other views in place
+        raise graph_break("an assignment to `.data`")
+    if x._node is not node:
+        raise NotImplementedError("a program can't give an argument a history, or take it")
+    if node is not None and node.retain:
+        raise graph_break("the retain_grad() of an argument")
+    if node is not None and node.hooks:
+        raise graph_break("a hook that it gives to an argument")
+
+
+def check_result(found: Traced, known: Collection[int]) -> None:
     """Raises an error if a function returns an object that it has made, other than a dataclass: each call
     would return this one.
 
     Args:
         known: the ids of objects that were there before.
     """
-    _refuse_in(found.result, {id(x) for x in _containers(found.given)}, known)
+    _check_objects(found.result, {id(x) for x in _containers(found.given)}, known)
 
 
-def _refuse_in(result: object, given: set[int], known: Collection[int]) -> None:
+def _check_objects(result: object, seen: set[int], known: Collection[int]) -> None:
     for x in _containers(result):
-        if isinstance(x, tuple):
-            if type(x) not in (tuple, Size) and not hasattr(x, "_fields"):
-                raise NotImplementedError(f"it returns an object that it makes: a {type(x).__name__}")
-            continue
-        if type(x) not in (list, dict, OrderedDict):
-            raise NotImplementedError(f"it returns an object that it makes: a {type(x).__name__}")
-        if id(x) in given or id(x) in known:
-            raise NotImplementedError(f"it returns a {type(x).__name__} that was there before, or twice")
-        given.add(id(x))
+        _check_container(x, seen, known)
     for x in leaves(result):
-        is_lasting = isinstance(x, (*_LASTING, Tensor, Array, np.ndarray)) or id(x) in known
-        if not is_lasting and not (_is_plain_dataclass(x) and id(x) not in given):
-            raise NotImplementedError(f"it returns an object that it makes: a {type(x).__name__}")
-        if not is_lasting:
-            given.add(id(x))
-            _refuse_in([*vars(x).values()], given, known)
+        if isinstance(x, (*_LASTING, Tensor, Array, np.ndarray)) or id(x) in known:
+            continue
+        if not _is_plain_dataclass(x) or id(x) in seen:
+            raise _made(x)
+        seen.add(id(x))
+        _check_objects([*vars(x).values()], seen, known)
+
+
+def _check_container(x: object, seen: set[int], known: Collection[int]) -> None:
+    is_tuple = isinstance(x, tuple)
+    if type(x) not in (tuple, Size, list, dict, OrderedDict) and not (is_tuple and hasattr(x, "_fields")):
+        raise _made(x)
+    if not is_tuple:
+        if id(x) in seen or id(x) in known:
+            raise NotImplementedError(f"it returns a {type(x).__name__} that was there before, or twice")
+        seen.add(id(x))
+
+
+def _made(x: object) -> NotImplementedError:
+    return NotImplementedError(f"it returns an object that it makes: a {type(x).__name__}")
 
 
 def _is_plain_dataclass(x: object) -> bool:
-    """Whether another object can be made of the class and the attributes of one."""
+    """Returns whether another object can be made of the class and the attributes of one."""
     is_object = is_dataclass(x) and not isinstance(x, (type, Module))
     return is_object and hasattr(x, "__dict__") and type(x).__new__ is object.__new__
 
@@ -126,11 +116,11 @@ def with_made(result: object, known: Collection[int]) -> object:
     return mapped(leaf, result)
 
 
-def refuse_views(found: Traced) -> None:
+def check_views(found: Traced) -> None:
     """Raises an error if a part returns a view of what it got, or of another result: in what follows, that
     would be a tensor of its own."""
-    given = {id(x) for x in found.arguments}
-    results = {id(x): x for x in leaves(found.result) if isinstance(x, Tensor) and id(x) not in given}
+    arguments = {id(x) for x in found.arguments}
+    results = {id(x): x for x in leaves(found.result) if isinstance(x, Tensor) and id(x) not in arguments}
     value = found.tracer.value
     taken = {value(raw_of(x)).storage for x in found.arguments} | {*found.tracer.state}
     for x in results.values():
@@ -148,11 +138,9 @@ def _containers(x: object) -> Iterator[Any]:
 
 
 def _is_equal(x: object, y: object) -> bool:
-    """Whether two structures hold the same objects in the same places."""
+    """Returns whether two structures hold the same objects in the same places."""
     if isinstance(x, dict) and isinstance(y, dict):
         return [*x] == [*y] and _is_equal([*x.values()], [*y.values()])
     if isinstance(x, (tuple, list)) and isinstance(y, (tuple, list)):
         return len(x) == len(y) and all(map(_is_equal, x, y))
-    if isinstance(x, slice) and isinstance(y, slice):
-        return True
-    return x is y
+    return x is y or (isinstance(x, slice) and isinstance(y, slice))

@@ -11,6 +11,7 @@ from ..utils.nested import leaves
 from . import boundary
 from .backend import Backend
 from .cache_entry import CacheEntry
+from .graph_breaks.break_points import BreakPoints
 from .graph_breaks.syntax import is_part
 from .graph_breaks.watching import Changed, watching
 from .guards.places import Place
@@ -57,15 +58,15 @@ def build(
             arrays have no elements.
     """
     places = {k: type(x) for k, x in numbers.inputs.items() if isinstance(k, Place)}
-    found = _reachable(function, args, kwargs, places)
-    if numbers.inputs and found.asks_types:
+    found, breaks = _reachable(function, args, kwargs, places)
+    if numbers.inputs and found.uses.asks_types:
         raise NotImplementedError("it asks for the type of what may be a number")
     snapshot, caches = found.snapshot, _Caches(found.caches)
     try:
-        with watching(found.refusals, snapshot if options.finds_changes else None) as frames:
+        with watching(breaks, snapshot if options.finds_changes else None) as frames:
             answer = _Answers([*raws, *numbers.inputs.values()])
             reads = {"reads_rates": found.reads_rates, "with_repeats": True, "picks": options.picks}
-            reads["sizes"] = None if found.asks_types else sizes
+            reads["sizes"] = None if found.uses.asks_types else sizes
             with traced(function, args, kwargs, found.tensors, answer, numbers, **reads) as trace:
                 partition, tensors = _taken_down(trace, found)
     finally:
@@ -78,16 +79,19 @@ def build(
     del trace, answer
     tensors.begin()
     partition.optimize(options.mode, options.backend)
-    return CacheEntry(function, partition, tensors, snapshot, places, flags, found.asks_identity)
+    return CacheEntry(function, partition, tensors, snapshot, places, flags, found.uses.asks_identity)
 
 
-def _reachable(function: Callable, args: tuple, kwargs: dict, places: dict[Place, type]) -> Reachable:
-    """Returns what the function can be seen to use, itself and by its arguments."""
+def _reachable(
+    function: Callable, args: tuple, kwargs: dict, places: dict[Place, type]
+) -> tuple[Reachable, BreakPoints]:
+    """Returns what the function can be seen to use, itself and by its arguments, and where its trace ends."""
     others = [x for x in leaves((args, kwargs)) if not isinstance(x, Tensor) and not is_raw(x)]
     own = boundary.own_attributes((args, kwargs))
     found = Reachable(function, *others, *own, inputs=places)
-    boundary.note_opaque(found.refusals, function, args, kwargs)
-    return found
+    breaks = BreakPoints(found)
+    breaks.note_arguments(function, args, kwargs)
+    return found, breaks
 
 
 def _taken_down(trace: Traced, found: Reachable) -> tuple[Partition, TensorGuards]:
@@ -99,15 +103,15 @@ def _taken_down(trace: Traced, found: Reachable) -> tuple[Partition, TensorGuard
     tracer, seen = trace.tracer, found.seen
     if any([x._grad is not None for x in trace.arguments if isinstance(x, Tensor)]):
         raise NotImplementedError("backward() would set the .grad of an argument")
-    boundary.refuse_changes(trace)
-    boundary.refuse_objects(trace, seen)
+    boundary.check_arguments(trace)
+    boundary.check_result(trace, seen)
     trace.result = boundary.with_made(trace.result, seen)
     if is_part(trace.function):
-        boundary.refuse_views(trace)
-    names = {i.name for i in tracer.instructions} | (found.names & _OF_GRADS)
+        boundary.check_views(trace)
+    names = {i.name for i in tracer.instructions} | (found.uses.names & _OF_GRADS)
     depends_on_grads = not names.isdisjoint({"host.grad", "host.set_grad", *_OF_GRADS})
     tensors = TensorGuards(tracer.owners, tracer.state, tracer.device, depends_on_grads)
-    found.snapshot.forget_arrays([*tracer.state.values(), *tracer.constants.values()])
+    found.forget_shared_arrays([*tracer.state.values(), *tracer.constants.values()])
     return Partition(trace), tensors
 
 

@@ -70,7 +70,7 @@ class CacheEntry:
     def prepare(self) -> None:
         """Makes the functions that run the programs."""
         has_more = self._tensors.depends_on_grads or self._places
-        self._hold, self._change = None if has_more else self._tensors.hold, self._snapshot.change
+        self._hold, self._change = None if has_more else self._tensors.hold, self._snapshot.failure
         executable = self.partition.forward.executable()
         self._bind, self._overlap = executable.bind, executable.overlap
         self._writes, self._movers = executable.writes, executable.movers
@@ -118,7 +118,7 @@ class CacheEntry:
         for place, kind in self._places.items():
             if type(place.read()) is not kind:
                 return f"{place} is no {kind.__name__}"
-        return self._snapshot.change()
+        return self._snapshot.failure()
 
     def changed_numbers(self) -> set[Place]:
         """Returns the places of numbers in objects that are others than in the trace: see `Reachable`."""

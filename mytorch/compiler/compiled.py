@@ -29,7 +29,7 @@ from .symbolic_sizes import SymbolicSizes
 from .trace_errors import is_in_package, place_of
 from .tracing.numbers import Numbers
 from .tracing.sizes import Sizes
-from .tracing.tracer import Picked
+from .tracing.stale import Picked
 from .witness import check_resized
 
 LIMIT = 8  # traces for arguments of the same shapes; other calls then run eagerly

@@ -20,11 +20,11 @@ from ..backends.meta.layout import Layout, layout
 from ..backends.meta.random import MetaRandom
 from ..nn.functional.composite import REGISTRY
 from ..utils.nested import leaves, mapped
-from .files.checking import rule_of
 from .partition import Partition
 from .program.instruction import Instruction, Value
 from .program.kernels import MetaDraw, in_order
 from .program.program import Program
+from .program.rules import rule_of
 from .tracing.expressions import Evaluation, Lost, LostText, NotSymbolic
 from .tracing.number import COMPARISONS, OPERATIONS
 from .tracing.sizes import Sizes

@@ -28,6 +28,7 @@ from ..backends.device import (
     as_device,
     device,
     device_of,
+    is_on_host,
     is_raw,
     move,
     on,
@@ -205,7 +206,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 _COMPUTING = {
     "average", "clip", "cumprod", "cumsum", "dot", "einsum", "inner", "mean", "nanmean", "nansum",
     "norm", "outer", "prod", "std", "sum", "tensordot", "trace", "var", "vdot",
-}  # fmt: skip
+}
 
 
 def _method(name):
@@ -222,7 +223,7 @@ NUMPY_METHODS = [
     "all", "any", "argmax", "argmin", "argsort", "astype", "clip", "copy", "cumprod", "cumsum", "diagonal",
     "dot", "fill", "flatten", "max", "mean", "min", "nonzero", "prod", "ravel", "repeat", "reshape", "round",
     "searchsorted", "sort", "squeeze", "std", "sum", "swapaxes", "take", "trace", "transpose", "var", "view",
-]  # fmt: skip
+]
 for _name in NUMPY_METHODS:
     setattr(Array, _name, _method(_name))
 
@@ -289,14 +290,14 @@ def _dispatch(function, args, kwargs, like=None, computes=False):
         function = getattr(array_module(target), function.__name__)
         kwargs = {name: value for name, value in kwargs.items() if value is not None}
     elif (target := found[0]) is not CPU:  # CuPy takes NumPy's scalars, but not its arrays without dimensions
-        args = [x[()] if isinstance(x, np.ndarray) else x for x in args]
+        args = [x[()] if is_on_host(x) else x for x in args]
     if computes and "ml_dtypes" in sys.modules and kwargs.get("dtype") is None:  # else there is no bfloat16
         function = rounds_once(function, dtypes.is_bfloat16)
     with on(target):
         return _wrap(function(*args, **kwargs))
 
 
-def _unwrap(x: Any, found: list[device]) -> Any:
+def _unwrap(x: object, found: list[device]) -> Any:
     if isinstance(x, Array):
         found.append(x.device)
         return x._array
@@ -310,7 +311,7 @@ def _unwrap(x: Any, found: list[device]) -> Any:
     return _unwrap(inner, found) if type(inner) is Array else x
 
 
-def _wrap(x: Any) -> Any:
+def _wrap(x: object) -> Any:
     if type(x) is np.ndarray or is_raw(x):
         array = Array.__new__(Array)
         array._array = x

@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,15 +22,13 @@ from ..backends.float_errors import IGNORE, errors
 from .closure import Vjp, holds
 from .grad_accumulator import GradAccumulator, LazyGrad
 from .grad_mode import _state
-from .graph import Deferred, Node, OutputGrads, Version, check_versions, shown_name
+from .graph import Deferred, Node, OutputGrads, Version, shown_name
 from .unbroadcast import match
 
 
 def backward(
-    roots: Sequence[tuple[Node, RawArray]],
-    retain_graph: bool = False,
-    accumulator: GradAccumulator | None = None,
-    inputs: set[Node] | None = None,
+    roots: Sequence[tuple[Node, RawArray]], retain_graph: bool = False,
+    accumulator: GradAccumulator | None = None, inputs: set[Node] | None = None,
     input_grads: Callable | None = None,
 ) -> None:
     """Propagates each root's gradient to the leaves.
@@ -129,14 +127,14 @@ def raw_input_grads(
             if not (
                 type(part) is np.ndarray and parent.device is CPU
                 and part.shape == parent.shape and part.dtype == parent.dtype
-            ):  # fmt: skip
+            ):
                 part = match(part, parent, node, count - len(grads) - 1)
-            owned = type(part) is np.ndarray and is_owned(part)
+            owned = is_owned(part)
             result.append((parent, part, owned))
     return result
 
 
-def call_vjp(node: Node, grad: Any, needed: set[Node] | None = None, vjp: Vjp = None) -> tuple:
+def call_vjp(node: Node, grad: RawArray, needed: set[Node] | None = None, vjp: Vjp = None) -> tuple:
     """Returns what the node's vjp, or another in its place, returns for each parent; may be shorter.
 
     Where the output is complex, the gradient is conj(derivative) * g = conj(derivative * conj(g)): the vjp is
@@ -173,7 +171,26 @@ def call_vjp(node: Node, grad: Any, needed: set[Node] | None = None, vjp: Vjp = 
     return grads
 
 
-def conjugated(grad: Any) -> Any:
+def check_versions(versions: Sequence[tuple[Version, int] | None], node: Node, overwritten: Callable) -> None:
+    """Raises if an array that the node needs was modified in place after the node was made.
+
+    Args:
+        versions: of the arrays, as they were.
+        overwritten: whether the writes to a Version since a count matter.
+
+    Raises:
+        RuntimeError: PyTorch's message.
+    """
+    for saved in versions:
+        if saved is not None and saved[0].count != saved[1] and overwritten(*saved):
+            raise RuntimeError(
+                "one of the variables needed for gradient computation has been modified by an inplace "
+                f"operation: {node.name} (output of shape {node.shape}) needs it at version {saved[1]}, "
+                f"it is at version {saved[0].count}"
+            )
+
+
+def conjugated(grad: RawArray) -> RawArray:
     """Returns the complex conjugate of a gradient, raw or a Tensor; one that isn't complex as it is."""
     if isinstance(grad, OutputGrads):
         return OutputGrads({i: conjugated(g) for i, g in grad.items()})
@@ -198,7 +215,7 @@ def is_owned(array: RawArray) -> bool:
         return sys.getrefcount(array) <= _OWNED_ARRAY
     return (
         sys.getrefcount(array) <= _OWNED_ARRAY
-        and type(base) is np.ndarray
+        and type(base) is type(array)
         and base.base is None
         and base.nbytes == array.nbytes
         and sys.getrefcount(base) <= _OWNED_BASE

@@ -185,8 +185,8 @@ class FlatBuffer:
     def _foreign_grads(self) -> list[tuple[Array, GradSlot]]:
         found = []
         for p, slot in zip(self.params, self.grad_slots, strict=True):
-            if p.grad is not None and p.grad._array is not slot.raw:
-                found.append((p.grad, slot))
+            if (grad := p.grad) is not None and grad._array is not slot.raw:
+                found.append((grad, slot))
         return found
 
     def zero_grad(self) -> None:

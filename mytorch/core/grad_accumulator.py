@@ -8,7 +8,6 @@ closure keeps), and CPython's reference counts tell these apart.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -46,7 +45,7 @@ class GradAccumulator:
     """
 
     def __init__(self) -> None:
-        self._grads: dict[Node, Any] = {}
+        self._grads: dict[Node, RawArray] = {}
         self._owned: set[Node] = set()
 
     def add(self, node: Node, grad: RawArray | LazyGrad, owned: bool = False) -> None:
@@ -82,7 +81,7 @@ class GradAccumulator:
             self._grads[node] = out
             self._owned.add(node)
 
-    def finish(self, node: Node, retain_graph: bool) -> Any:
+    def finish(self, node: Node, retain_graph: bool) -> RawArray | None:
         """Returns the node's complete gradient, or None, after its hooks ran and `.grad` was updated."""
         if node not in self._grads:
             return None
@@ -96,7 +95,7 @@ class GradAccumulator:
             self.store(node, grad, owned)
         return grad
 
-    def store(self, node: Node, grad: Any, owned: bool) -> None:
+    def store(self, node: Node, grad: RawArray, owned: bool) -> None:
         """Adds the complete gradient of a leaf, or of a node that retains it, to `.grad`; then runs hooks.
 
         A `.grad` shares memory with nothing but its slot in a flat buffer. Its dims lie in memory in the

@@ -67,7 +67,7 @@ class Node:
     __slots__ = (
         "name", "parents", "vjp", "shape", "dtype", "device", "saved", "tensor", "retain", "hooks",
         "recompute", "trace", "instruction", "__weakref__",
-    )  # fmt: skip
+    )
 
     def __init__(self, name, parents, vjp, shape, dtype, device=CPU, saved=(), recompute=None):
         self.name: str = name
@@ -144,25 +144,6 @@ class OutputGrads(dict):
     __iadd__ = __add__
 
 
-def check_versions(versions: Sequence[tuple[Version, int] | None], node: Node, overwritten: Callable) -> None:
-    """Raises if an array that the node needs was modified in place after the node was made.
-
-    Args:
-        versions: of the arrays, as they were.
-        overwritten: whether the writes to a Version since a count matter.
-
-    Raises:
-        RuntimeError: PyTorch's message.
-    """
-    for saved in versions:
-        if saved is not None and saved[0].count != saved[1] and overwritten(*saved):
-            raise RuntimeError(
-                "one of the variables needed for gradient computation has been modified by an inplace "
-                f"operation: {node.name} (output of shape {node.shape}) needs it at version {saved[1]}, "
-                f"it is at version {saved[0].count}"
-            )
-
-
 class View:
     """The base of a tensor that is a view, and the ops that lead from the base to it.
 
@@ -174,7 +155,7 @@ class View:
 
     __slots__ = ("_base", "replay", "origin", "multiple")
 
-    def __init__(self, base: Any, replay: tuple, multiple: bool = False):
+    def __init__(self, base: object, replay: tuple, multiple: bool = False):
         self._base, self.replay, self.origin = base, replay, base._node
         self.multiple = multiple  # one of several outputs of an op: in-place writes under autograd raise
 
@@ -184,7 +165,7 @@ class View:
         return base if base._view is None else base._view.base
 
 
-def replay_views(replay: tuple, x: Any) -> Any:
+def replay_views(replay: tuple, x: object) -> Any:
     """Applies a chain of view ops (`View.replay`) to another tensor of the base's shape."""
     with DisableTorchFunction():
         for op, args, kwargs in replay:

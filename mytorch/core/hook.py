@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from ..backends.device import RawArray, device_of, in_kind_of, is_raw
 
@@ -28,7 +27,7 @@ class RemovableHandle:
         self.remove()
 
 
-def require_same(changed: Any, grad: RawArray, hook: Callable) -> RawArray:
+def require_same(changed: object, grad: RawArray, hook: Callable) -> RawArray:
     """Returns the raw array of what a hook returns in place of a gradient, which has to be like it.
 
     Raises:

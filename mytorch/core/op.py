@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from ..backends import dtypes
-from ..backends.device import CPU, RawArray, device, device_of, is_raw, move, on
+from ..backends.device import CPU, RawArray, device, device_of, is_on_host, is_raw, move, on
 from ..backends.door import forces, lifted
 from ..backends.float_errors import IGNORE, errors
 from .array import Array
@@ -48,7 +48,7 @@ _PROMOTE = (None, "common", "float")
 def op(
     forward: Callable | None = None, *, promote: str | None = None, view: bool = False, outputs: bool = False,
     tensors: int = 0, numbers: bool = False, half: bool | str = False,
-) -> Callable:  # fmt: skip
+) -> Callable:
     """Makes a differentiable function of Tensors from a function of raw arrays.
 
     Args:
@@ -84,7 +84,7 @@ def op(
 def _make_call(
     forward: Callable, promote: str | None, view: bool, outputs: bool, tensors: int, numbers: bool,
     upcasts: Callable | None, is_sum: bool,
-) -> Callable:  # fmt: skip
+) -> Callable:
     """The function of Tensors: unwrap, promote, upcast, compute, record."""
     names = forward.__code__.co_varnames[: forward.__code__.co_argcount]
 
@@ -143,7 +143,7 @@ def _make_call(
 
 def _are_bfloat16_on_gpu(raws: list) -> bool:
     """Returns whether all arguments are arrays of bfloat16 on a GPU."""
-    return all(type(r) is not np.ndarray and is_raw(r) and dtypes.is_bfloat16(r.dtype) for r in raws)
+    return all(is_raw(r) and dtypes.is_bfloat16(r.dtype) and not is_on_host(r) for r in raws)
 
 
 def _dual(call: Callable) -> Callable:
@@ -227,7 +227,7 @@ def _mixed(args: Sequence[object], name: str) -> tuple[list, device]:
     """
     arrays = (a._data if isinstance(a, Tensor) else a for a in args)
     raws = [a._array if isinstance(a, Array) else a for a in arrays]
-    found = [device_of(r) for r in raws if is_raw(r) and (r.ndim or not isinstance(r, np.ndarray))]
+    found = [device_of(r) for r in raws if is_raw(r) and (r.ndim or not is_on_host(r))]
     devices = [*{id(target): target for target in found}.values()]  # several kinds may have one name
     if len(devices) > 1:
         names = " and ".join(sorted([target.full_name for target in devices]))
@@ -278,7 +278,7 @@ def index_of(x: Any) -> int:
     return x.as_size() if forces and hasattr(type(x), "as_size") else operator.index(x)
 
 
-def cast(r: Any, dtype: np.dtype) -> Any:
+def cast(r: object, dtype: np.dtype) -> Any:
     """Returns an array, a number or None in this dtype, as promotion does it."""
     if r is None:
         return r

@@ -15,7 +15,7 @@ _PROFILES = {
     "default": {"precision": 5, "threshold": 1000, "edgeitems": 3, "linewidth": 75},
     "short": {"precision": 2, "threshold": 1000, "edgeitems": 2, "linewidth": 75},
     "full": {"precision": 5, "threshold": sys.maxsize, "edgeitems": 3, "linewidth": 75},
-}  # fmt: skip
+}
 _options = dict(_PROFILES["default"])
 _sci_mode: bool | None = None
 
@@ -23,7 +23,7 @@ _sci_mode: bool | None = None
 def set_printoptions(
     precision: int | None = None, threshold: int | None = None, edgeitems: int | None = None,
     linewidth: int | None = None, profile: str | None = None, sci_mode: bool | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Sets how tensors and Arrays are printed.
 
     Args:

@@ -77,7 +77,7 @@ class Tensor:
     def __init__(
         self, data: object = (), *sizes: int, requires_grad: bool = False, dtype: DTypeLike = None,
         device: DeviceLike = None, grad_fn: Callable | None = None, grad_fn_name: str | None = None,
-    ):  # fmt: skip
+    ):
         if isinstance(data, Tensor) and not sizes:
             data = data.data
         elif sizes or (isinstance(data, (int, np.integer, Size)) and not isinstance(data, bool)):
@@ -195,7 +195,8 @@ class Tensor:
                     f"a gradient has its tensor's shape {self.data.shape}, dtype {self.dtype} and device "
                     f"{self.device.full_name}, got {value.shape}, {value.dtype}, {value.device.full_name}"
                 )
-        in_force().sets_grad(self)
+        if forces:
+            in_force().sets_grad(self)
         self._grad = value
 
     def _get_grad(self) -> Array | None:
@@ -245,7 +246,7 @@ class Tensor:
         self._node = None
         return self
 
-    def register_hook(self, hook: Callable[[Tensor], Any]) -> RemovableHandle:
+    def register_hook(self, hook: Callable[[Tensor], object]) -> RemovableHandle:
         """Calls `hook(gradient)` when the gradient is complete; a returned tensor replaces it.
 
         Raises (in the backward pass):
@@ -439,4 +440,4 @@ def raw_of(x: object, device: DeviceLike = None) -> RawArray:
 __all__ = [
     "RemovableHandle", "Size", "Tensor", "View", "from_raw", "increment_version", "raw_of", "replay_views",
     "version_of",
-]  # fmt: skip
+]

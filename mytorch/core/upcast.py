@@ -28,7 +28,8 @@ FLOAT32 = np.dtype(np.float32)
 
 
 def call_upcast(
-    forward: Callable, args: Sequence[Any], kwargs: dict, is_half: Callable[[np.dtype], bool] = dtypes.is_half
+    forward: Callable, args: Sequence[object], kwargs: dict,
+    is_half: Callable[[np.dtype], bool] = dtypes.is_half,
 ) -> tuple[Any, Any]:
     """Returns `forward(*args, **kwargs)`, a result and its vjp; in float32 if the floats in `args` are half.
 
@@ -58,7 +59,7 @@ def call_upcast(
     return downcast(result, wanted), vjp
 
 
-def in_float32(forward: Callable, args: Iterable[Any], kwargs: dict) -> tuple[Any, Any]:
+def in_float32(forward: Callable, args: Iterable[object], kwargs: dict) -> tuple[Any, Any]:
     """Returns `forward` and its vjp on float32 in place of half precision; the result stays float32."""
     result, vjp = forward(*map(upcast, args), **kwargs)
     return result, tuple(map(_of_float32, vjp)) if isinstance(vjp, tuple) else _of_float32(vjp)
@@ -102,7 +103,7 @@ def upcast(x: object) -> Any:
     return x.astype(FLOAT32) if _is_array(x) and dtypes.is_half(x.dtype) else x
 
 
-def downcast(x: Any, dtype: np.dtype) -> Any:
+def downcast(x: object, dtype: np.dtype) -> Any:
     """Returns an array of float32, or those in a tuple, as `dtype`; anything else as it is."""
     if type(x) in (tuple, list):
         return type(x)([downcast(item, dtype) for item in x])
@@ -110,4 +111,4 @@ def downcast(x: Any, dtype: np.dtype) -> Any:
 
 
 def _is_array(x: object) -> bool:
-    return type(x) is np.ndarray or (hasattr(x, "astype") and not isinstance(x, np.generic))
+    return hasattr(x, "astype") and not isinstance(x, np.generic)

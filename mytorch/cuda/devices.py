@@ -108,7 +108,7 @@ _CUDA_NAMES = {
     "regs_per_multiprocessor": "regsPerMultiprocessor", "shared_memory_per_block": "sharedMemPerBlock",
     "shared_memory_per_block_optin": "sharedMemPerBlockOptin",
     "shared_memory_per_multiprocessor": "sharedMemPerMultiprocessor", "L2_cache_size": "l2CacheSize",
-}  # fmt: skip
+}
 
 
 def get_device_properties(device: DeviceLike = None) -> DeviceProperties:

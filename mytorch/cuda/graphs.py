@@ -114,10 +114,7 @@ class graph:  # noqa: N801 - PyTorch's name
     """
 
     def __init__(
-        self,
-        cuda_graph: CUDAGraph,
-        pool: graphs.Pool | None = None,
-        stream: Stream | None = None,
+        self, cuda_graph: CUDAGraph, pool: graphs.Pool | None = None, stream: Stream | None = None,
         capture_error_mode: str = "relaxed",
     ):
         self.cuda_graph, self.pool, self.mode = cuda_graph, pool, capture_error_mode
@@ -163,9 +160,7 @@ def side_stream() -> Stream:
 
 
 def make_graphed_step(
-    step: Callable[..., Any],
-    sample_args: Sequence[Tensor],
-    num_warmup_iters: int = 3,
+    step: Callable[..., Any], sample_args: Sequence[Tensor], num_warmup_iters: int = 3,
     pool: graphs.Pool | None = None,
 ) -> Callable[..., Any]:
     """Returns a function that runs `step(*tensors)` by replaying a CUDA graph of it.
@@ -198,7 +193,7 @@ def make_graphed_step(
     with graph(captured, pool):
         outputs = step(*inputs)
 
-    def replay(*tensors: Tensor) -> Any:
+    def replay(*tensors: Tensor):
         _copy(tensors, inputs)
         captured.replay()
         return outputs

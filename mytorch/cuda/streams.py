@@ -137,7 +137,7 @@ class Event:
             raise ValueError("Event(): an event for several processes has no timing")
         self._options = {
             "block": blocking, "disable_timing": not enable_timing, "interprocess": interprocess
-        }  # fmt: skip
+        }
         self._raw, self._index = None, -1  # created on the GPU of the stream that it is first recorded in
 
     def record(self, stream: Stream | None = None) -> None:

@@ -1,6 +1,6 @@
 """Training with several processes: the functions of torch.distributed, on MPI and NCCL."""
 
-from . import found_inf  # a GradScaler reduces its flags with it
+from . import worlds
 from .bucket import GradBucket
 from .collectives import (
     all_gather,
@@ -18,6 +18,7 @@ from .collectives import (
     scatter,
 )
 from .ddp import DistributedDataParallel
+from .device_mesh import DeviceMesh, init_device_mesh
 from .environment import is_available
 from .errors import DistError, DistMismatch, DistTimeout
 from .join import Join, Joinable, JoinHook

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..backends.device import device_of
 from ..backends.kinds import cupy
 from .backends import Request
 from .environment import Timeout
@@ -46,7 +47,7 @@ __all__ = [
     "all_gather", "all_gather_into_tensor", "all_reduce", "all_to_all", "all_to_all_single", "barrier",
     "broadcast", "gather", "monitored_barrier", "reduce", "reduce_scatter", "reduce_scatter_tensor",
     "scatter",
-]  # fmt: skip
+]
 
 
 def all_reduce(
@@ -62,29 +63,25 @@ def all_reduce(
 
 
 def broadcast(
-    tensor: TensorLike,
-    src: int | None = None,
-    group: ProcessGroup | None = None,
-    async_op: bool = False,
+    tensor: TensorLike, src: int | None = None, group: ProcessGroup | None = None, async_op: bool = False,
     group_src: int | None = None,
 ) -> Work | None:
     """Copies the tensor of rank `src` (or of the group's rank `group_src`) to `tensor` on every rank."""
     if (pg := group_of("broadcast", group)) is None:
         return None
     root = root_of("broadcast", pg, src, group_src)
-    x = Operand("broadcast", tensor, written=root != pg.rank())
-    store = None if root == pg.rank() else x.store
+    x = Operand("broadcast", tensor)
+    is_read = root == pg.rank() and device_of(x.array).kind.ranks == 1  # and no other rank lies in it
+    if not is_read:
+        x.require_writable("broadcast")
+    store = None if is_read else x.store
     work = pg.run("broadcast", x.array, lambda b: b.broadcast(x.raw, root), f", src={pg.ranks[root]}", store)
     return wait_unless_async(work, async_op, tensor)
 
 
 def reduce(
-    tensor: TensorLike,
-    dst: int | None = None,
-    op: ReduceOp = ReduceOp.SUM,
-    group: ProcessGroup | None = None,
-    async_op: bool = False,
-    group_dst: int | None = None,
+    tensor: TensorLike, dst: int | None = None, op: ReduceOp = ReduceOp.SUM,
+    group: ProcessGroup | None = None, async_op: bool = False, group_dst: int | None = None,
 ) -> Work | None:
     """Reduces the ranks' tensors with `op` into `tensor` on rank `dst`; on other ranks it is unchanged."""
     if (pg := group_of("reduce", group)) is None:
@@ -99,9 +96,7 @@ def reduce(
 
 
 def all_gather(
-    tensor_list: Sequence[TensorLike],
-    tensor: TensorLike,
-    group: ProcessGroup | None = None,
+    tensor_list: Sequence[TensorLike], tensor: TensorLike, group: ProcessGroup | None = None,
     async_op: bool = False,
 ) -> Work | None:
     """Copies the tensor of rank r to `tensor_list[r]` on every rank; shapes may differ from rank to rank."""
@@ -119,9 +114,7 @@ def all_gather(
 
 
 def all_gather_into_tensor(
-    output_tensor: TensorLike,
-    input_tensor: TensorLike,
-    group: ProcessGroup | None = None,
+    output_tensor: TensorLike, input_tensor: TensorLike, group: ProcessGroup | None = None,
     async_op: bool = False,
 ) -> Work | None:
     """Concatenates or stacks the ranks' tensors in `output_tensor`: (n, …) to (size n, …) or (size, n, …)."""
@@ -136,11 +129,8 @@ def all_gather_into_tensor(
 
 
 def reduce_scatter(
-    output: TensorLike,
-    input_list: Sequence[TensorLike],
-    op: ReduceOp = ReduceOp.SUM,
-    group: ProcessGroup | None = None,
-    async_op: bool = False,
+    output: TensorLike, input_list: Sequence[TensorLike], op: ReduceOp = ReduceOp.SUM,
+    group: ProcessGroup | None = None, async_op: bool = False,
 ) -> Work | None:
     """Reduces `input_list[r]` of all ranks with `op` into `output` of rank r; shapes may differ by rank."""
     if (pg := group_of("reduce_scatter", group)) is None:
@@ -162,10 +152,7 @@ def reduce_scatter(
 
 
 def reduce_scatter_tensor(
-    output: TensorLike,
-    input: TensorLike,
-    op: ReduceOp = ReduceOp.SUM,
-    group: ProcessGroup | None = None,
+    output: TensorLike, input: TensorLike, op: ReduceOp = ReduceOp.SUM, group: ProcessGroup | None = None,
     async_op: bool = False,
 ) -> Work | None:
     """Reduces the ranks' inputs with `op`, and writes the r-th of equal parts to `output` of rank r."""
@@ -186,12 +173,8 @@ def reduce_scatter_tensor(
 
 
 def gather(
-    tensor: TensorLike,
-    gather_list: Sequence[TensorLike] | None = None,
-    dst: int | None = None,
-    group: ProcessGroup | None = None,
-    async_op: bool = False,
-    group_dst: int | None = None,
+    tensor: TensorLike, gather_list: Sequence[TensorLike] | None = None, dst: int | None = None,
+    group: ProcessGroup | None = None, async_op: bool = False, group_dst: int | None = None,
 ) -> Work | None:
     """Copies the tensor of rank r to `gather_list[r]` on rank `dst` (0 by default); only that passes it."""
     if (pg := group_of("gather", group)) is None:
@@ -212,12 +195,8 @@ def gather(
 
 
 def scatter(
-    tensor: TensorLike,
-    scatter_list: Sequence[TensorLike] | None = None,
-    src: int | None = None,
-    group: ProcessGroup | None = None,
-    async_op: bool = False,
-    group_src: int | None = None,
+    tensor: TensorLike, scatter_list: Sequence[TensorLike] | None = None, src: int | None = None,
+    group: ProcessGroup | None = None, async_op: bool = False, group_src: int | None = None,
 ) -> Work | None:
     """Copies `scatter_list[r]` of rank `src` (0 by default) to `tensor` of rank r; only that passes it."""
     if (pg := group_of("scatter", group)) is None:
@@ -238,10 +217,8 @@ def scatter(
 
 
 def all_to_all(
-    output_tensor_list: Sequence[TensorLike],
-    input_tensor_list: Sequence[TensorLike],
-    group: ProcessGroup | None = None,
-    async_op: bool = False,
+    output_tensor_list: Sequence[TensorLike], input_tensor_list: Sequence[TensorLike],
+    group: ProcessGroup | None = None, async_op: bool = False,
 ) -> Work | None:
     """Copies `input_tensor_list[r]` of rank s to `output_tensor_list[s]` of rank r; shapes may differ."""
     if (pg := group_of("all_to_all", group)) is None:
@@ -263,12 +240,8 @@ def all_to_all(
 
 
 def all_to_all_single(
-    output: TensorLike,
-    input: TensorLike,
-    output_split_sizes: Sequence[int] | None = None,
-    input_split_sizes: Sequence[int] | None = None,
-    group: ProcessGroup | None = None,
-    async_op: bool = False,
+    output: TensorLike, input: TensorLike, output_split_sizes: Sequence[int] | None = None,
+    input_split_sizes: Sequence[int] | None = None, group: ProcessGroup | None = None, async_op: bool = False,
 ) -> Work | None:
     """Does `all_to_all` with one tensor, split along its first dimension, equally or into the given sizes."""
     if (pg := group_of("all_to_all_single", group)) is None:
@@ -311,9 +284,7 @@ def _root_or_first(function: str, pg: ProcessGroup, rank: int | None, group_rank
 
 
 def barrier(
-    group: ProcessGroup | None = None,
-    async_op: bool = False,
-    device_ids: Sequence[int] | None = None,
+    group: ProcessGroup | None = None, async_op: bool = False, device_ids: Sequence[int] | None = None,
     timeout: Timeout = None,
 ) -> Work | None:
     """Waits until all ranks have called it, and the work on this rank's current GPU stream is complete."""

@@ -22,13 +22,13 @@ from .bucket import GradBucket
 from .collectives import all_reduce
 from .process_group import ProcessGroup
 from .work import Future
-from .world import get_world_size
+from .world import as_group
 
 
 def allreduce_hook(state: ProcessGroup | None, bucket: GradBucket) -> Future:
     """Averages over all ranks in the precision of the gradients: what DDP does without a hook."""
     raw = bucket.raw
-    divide(raw, get_world_size(state))
+    divide(raw, as_group(state).ranks_in(raw))
     return Future(all_reduce(raw, group=state, async_op=True), lambda: from_raw(raw))
 
 
@@ -49,7 +49,7 @@ def bf16_compress_hook(state: ProcessGroup | None, bucket: GradBucket) -> Future
 def _compress(state: ProcessGroup | None, bucket: GradBucket, dtype: str) -> Future:
     raw = bucket.raw
     with on(device_of(raw)), np.errstate(over="ignore"):
-        compressed = from_raw(raw / raw.dtype.type(get_world_size(state))).to(dtype)
+        compressed = from_raw(raw / raw.dtype.type(as_group(state).ranks_in(raw))).to(dtype)
 
     def result() -> Tensor:
         raw[...] = compressed.to(raw.dtype).data._array

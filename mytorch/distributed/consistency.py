@@ -90,8 +90,8 @@ class ConsistencyChecker:
         table = np.empty((len(self.ranks), _DESCRIPTION_BYTES), np.uint8)
         BYTE = mpi().BYTE
         request = self._description_comm.Iallgather([own, BYTE], [table, BYTE])
-        head = f"the ranks of group {self.name} don't agree at operation #{check.seq}"
         if not wait_until(request.Test, _EXPLAIN_SECONDS):
+            head = _head(self.name, check.seq)
             self._error = f"{head}; this one called {check.description} at {check.site}"
             return
         calls = {}
@@ -99,7 +99,11 @@ class ConsistencyChecker:
             description, _, site = row.tobytes().rstrip(b"\0").decode(errors="replace").partition("\0")
             calls[rank] = (description, site)
         self._finished = tuple(rank for rank, (description, _) in calls.items() if description == FINISHED)
-        self._error = "\n".join([f"{head}:", *_lines(calls)])
+        self._error = disagreement(self.name, check.seq, calls)
+
+    def watch(self, peers: tuple[int, ...]) -> PeerWatch:
+        """Returns what notices that no peer of a send or receive can answer any more."""
+        return PeerWatch(self, peers)
 
     def query_finished(self, peer: int) -> None:
         """Asks a rank of the group to answer when it has finished; `has_finished` sees the answer."""
@@ -199,12 +203,22 @@ def _empty_message() -> list:
     return [bytearray(), mpi().BYTE]
 
 
-def _lines(calls: dict[int, tuple[str, str]]) -> list[str]:
-    """Returns one line per operation and call site, with all ranks that called it there."""
+def disagreement(group: str, seq: int, calls: dict[int, tuple[str, str]]) -> str:
+    """Returns the text of an error: a line for each operation and call site, with the ranks that called it.
+
+    Args:
+        seq: the number of the operation in the group.
+        calls: by rank, the operation and where it was called.
+    """
     ranks_of: dict[tuple[str, str], list[int]] = {}
     for rank, call in calls.items():
         ranks_of.setdefault(call, []).append(rank)
-    return [
+    lines = [
         f"  rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}: {description} at {site}"
         for (description, site), ranks in ranks_of.items()
     ]
+    return "\n".join([f"{_head(group, seq)}:", *lines])
+
+
+def _head(group: str, seq: int) -> str:
+    return f"the ranks of group {group} don't agree at operation #{seq}"

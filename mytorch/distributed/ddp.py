@@ -61,22 +61,12 @@ class DistributedDataParallel(Module, Joinable):
     """
 
     def __init__(
-        self,
-        module: Module,
-        device_ids: Sequence[int | str | device] | None = None,
-        output_device: int | str | device | None = None,
-        dim: int = 0,
-        broadcast_buffers: bool = True,
-        init_sync: bool = True,
-        process_group: ProcessGroup | None = None,
-        bucket_cap_mb: float | None = None,
-        find_unused_parameters: bool = False,
-        check_reduction: bool = False,
-        gradient_as_bucket_view: bool = True,
-        static_graph: bool = False,
-        *,
-        skip_all_reduce_unused_params: bool = False,
-        forward_sync_buffers: bool | None = None,
+        self, module: Module, device_ids: Sequence[int | str | device] | None = None,
+        output_device: int | str | device | None = None, dim: int = 0, broadcast_buffers: bool = True,
+        init_sync: bool = True, process_group: ProcessGroup | None = None, bucket_cap_mb: float | None = None,
+        find_unused_parameters: bool = False, check_reduction: bool = False,
+        gradient_as_bucket_view: bool = True, static_graph: bool = False, *,
+        skip_all_reduce_unused_params: bool = False, forward_sync_buffers: bool | None = None,
     ):
         super().__init__()
         if not any(p.requires_grad for p in module.parameters()):
@@ -163,7 +153,7 @@ class DistributedDataParallel(Module, Joinable):
         finally:
             self.require_backward_grad_sync = before
 
-    def register_comm_hook(self, state: Any, hook: Callable) -> None:
+    def register_comm_hook(self, state: object, hook: Callable) -> None:
         """Averages gradients with `hook(state, bucket)` (see `comm_hooks`); before the first backward pass.
 
         Raises:
@@ -195,9 +185,7 @@ class DistributedDataParallel(Module, Joinable):
     # Uneven numbers of batches: see join.py.
 
     def join(
-        self,
-        divide_by_initial_world_size: bool = True,
-        enable: bool = True,
+        self, divide_by_initial_world_size: bool = True, enable: bool = True,
         throw_on_early_termination: bool = False,
     ) -> Join:
         """Context manager for a training loop with more iterations on some ranks than on others (see `Join`).
@@ -322,7 +310,8 @@ def broadcast_tensors(
         with on(group_tensors[0].device):
             vector = np.concatenate([raw_of(t).reshape(-1) for t in group_tensors])
             broadcast(vector, get_global_rank(group or default_group.WORLD, src), group=group)
-            start, is_source = 0, get_rank(group) == src
+            start = 0
+            is_source = get_rank(group) == src and group_tensors[0].device.kind.ranks == 1
             for t in group_tensors:
                 stop = start + t.data.size
                 if not is_source:

@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO, TypedDict
+from typing import TextIO, TypedDict
 
 from ..utils import start
 from . import flight_recorder
@@ -29,7 +29,7 @@ KINDS = ("exception", "signal", "mismatch", "early exit", "connection", "timeout
 _TYPES = {
     "time": (int, float), "kind": str, "code": int, "type": str, "message": str, "traceback": list,
     "operation": str,
-}  # fmt: skip
+}
 _TRACEBACK_LINES = 40
 _STACK_LINES = 12
 _LONGEST_TEXT = 20_000  # characters of a message or a line: launchers exchange reports of limited size
@@ -168,7 +168,7 @@ def write_error(folder: str | os.PathLike, content: ErrorReport) -> None:
 _MOST = 1 << 31
 
 
-def _check(content: Any) -> None:
+def _check(content: object) -> None:
     if not isinstance(content, dict):
         raise ValueError(f"an error report is a dict, got {content!r}")
     rank, machine = {"rank": int, "host": str, "pid": (int, str)}, {"machine": int, "origin": str}
@@ -201,7 +201,7 @@ def machine_report(folder: Path, origin: str, kind: str, message: str, code: int
     return {
         "origin": origin, "time": time.time(), "kind": kind, "code": code, "type": "", "message": message,
         "traceback": [], "operation": last,
-    }  # fmt: skip
+    }
 
 
 def _report_of(error: BaseException) -> ErrorReport:

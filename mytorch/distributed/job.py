@@ -56,10 +56,7 @@ def run_job(options: argparse.Namespace, ranks: int, local_ranks: int) -> int:
 
 
 def _run_once(
-    options: argparse.Namespace,
-    ranks: int,
-    local_ranks: int,
-    rendezvous: Rendezvous | None,
+    options: argparse.Namespace, ranks: int, local_ranks: int, rendezvous: Rendezvous | None,
     signals: SignalCatcher,
 ) -> int:
     """Runs the ranks once and prints the root cause of a failure; returns the exit code."""
@@ -108,12 +105,7 @@ class Job:
     """
 
     def __init__(
-        self,
-        command: list[str],
-        environment: dict[str, str],
-        folder: Path,
-        ranks: int,
-        expected: int,
+        self, command: list[str], environment: dict[str, str], folder: Path, ranks: int, expected: int,
         prefix: bool,
     ):
         self._folder, self._ranks = folder, ranks

@@ -83,10 +83,7 @@ class Join:
     """
 
     def __init__(
-        self,
-        joinables: Sequence[Joinable],
-        enable: bool = True,
-        throw_on_early_termination: bool = False,
+        self, joinables: Sequence[Joinable], enable: bool = True, throw_on_early_termination: bool = False,
         **kwargs: Any,
     ):
         self._joinables = list(joinables)

@@ -73,11 +73,7 @@ class _NodeAgent:
     """This node in a job."""
 
     def __init__(
-        self,
-        connection: NodeConnection,
-        options: argparse.Namespace,
-        ranks: int,
-        local_ranks: int,
+        self, connection: NodeConnection, options: argparse.Namespace, ranks: int, local_ranks: int,
         signals: SignalCatcher,
     ):
         self._connection, self._options, self._signals = connection, options, signals
@@ -187,7 +183,7 @@ class _NodeAgent:
             self._daemon = subprocess.Popen(
                 command, env=variables, stdin=subprocess.DEVNULL, stdout=self._output, stderr=self._output,
                 start_new_session=True, preexec_fn=functools.partial(die_with_parent, os.getpid()),
-            )  # fmt: skip
+            )
         except OSError as error:
             self._exit_sent = True
             self._connection.send(daemon_exit=127, output=str(error))

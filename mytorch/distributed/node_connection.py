@@ -44,7 +44,7 @@ class NodeConnection:
         self._socket, self._buffer, self._broken = connection, b"", ""
         self._silent, self._last_receive, self._last_send = 0.0, time.monotonic(), 0.0
 
-    def send(self, **message: Any) -> None:
+    def send(self, **message: object) -> None:
         """Sends a message; a failure is raised by the next `receive`."""
         self._last_send = time.monotonic()
         try:

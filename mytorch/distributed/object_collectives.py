@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -20,10 +19,10 @@ from .process_group import ProcessGroup
 __all__ = [
     "all_gather_object", "broadcast_object_list", "gather_object", "recv_object_list", "scatter_object_list",
     "send_object_list",
-]  # fmt: skip
+]
 
 
-def all_gather_object(object_list: list, obj: Any, group: ProcessGroup | None = None) -> None:
+def all_gather_object(object_list: list, obj: object, group: ProcessGroup | None = None) -> None:
     """Copies the object of rank r to `object_list[r]` on every rank."""
     if (pg := group_of("all_gather_object", group)) is None:
         return
@@ -35,11 +34,8 @@ def all_gather_object(object_list: list, obj: Any, group: ProcessGroup | None = 
 
 
 def gather_object(
-    obj: Any,
-    object_gather_list: list | None = None,
-    dst: int | None = None,
-    group: ProcessGroup | None = None,
-    group_dst: int | None = None,
+    obj: object, object_gather_list: list | None = None, dst: int | None = None,
+    group: ProcessGroup | None = None, group_dst: int | None = None,
 ) -> None:
     """Copies the object of rank r to `object_gather_list[r]` on rank `dst` (0 by default)."""
     if (pg := group_of("gather_object", group)) is None:
@@ -58,10 +54,7 @@ def gather_object(
 
 
 def broadcast_object_list(
-    object_list: list,
-    src: int | None = None,
-    group: ProcessGroup | None = None,
-    device: object = None,
+    object_list: list, src: int | None = None, group: ProcessGroup | None = None, device: object = None,
     group_src: int | None = None,
 ) -> None:
     """Copies the objects in the list of rank `src` (0 by default) to `object_list` on every rank."""
@@ -86,11 +79,8 @@ def broadcast_object_list(
 
 
 def scatter_object_list(
-    scatter_object_output_list: list,
-    scatter_object_input_list: list | None = None,
-    src: int | None = None,
-    group: ProcessGroup | None = None,
-    group_src: int | None = None,
+    scatter_object_output_list: list, scatter_object_input_list: list | None = None, src: int | None = None,
+    group: ProcessGroup | None = None, group_src: int | None = None,
 ) -> None:
     """Copies the r-th object in the list of rank `src` to `scatter_object_output_list[0]` of rank r."""
     if (pg := group_of("scatter_object_list", group)) is None:
@@ -114,12 +104,8 @@ def scatter_object_list(
 
 
 def send_object_list(
-    object_list: list,
-    dst: int | None = None,
-    group: ProcessGroup | None = None,
-    device: object = None,
-    group_dst: int | None = None,
-    use_batch: bool = False,
+    object_list: list, dst: int | None = None, group: ProcessGroup | None = None, device: object = None,
+    group_dst: int | None = None, use_batch: bool = False,
 ) -> None:
     """Sends the objects to rank `dst`, which calls `recv_object_list`."""
     if (pg := group_of("send_object_list", group)) is None:
@@ -133,12 +119,8 @@ def send_object_list(
 
 
 def recv_object_list(
-    object_list: list,
-    src: int | None = None,
-    group: ProcessGroup | None = None,
-    device: object = None,
-    group_src: int | None = None,
-    use_batch: bool = False,
+    object_list: list, src: int | None = None, group: ProcessGroup | None = None, device: object = None,
+    group_src: int | None = None, use_batch: bool = False,
 ) -> int:
     """Receives as many objects as the list has from `src`; returns that rank, -1 outside the group."""
     if (pg := group_of("recv_object_list", group)) is None:
@@ -155,11 +137,11 @@ def recv_object_list(
     return pg.ranks[peer]
 
 
-def _pickled(obj: Any) -> np.ndarray:
+def _pickled(obj: object) -> np.ndarray:
     return np.frombuffer(bytearray(pickle.dumps(obj)), np.uint8)
 
 
-def _padded(obj: Any, pg: ProcessGroup) -> tuple[np.ndarray, np.ndarray]:
+def _padded(obj: object, pg: ProcessGroup) -> tuple[np.ndarray, np.ndarray]:
     """Returns the object as bytes, padded to the longest of all ranks, and the length of each."""
     data = _pickled(obj)
     sizes = np.empty(pg.size(), np.int64)

@@ -55,11 +55,15 @@ class Operand:
     def __init__(self, function: str, tensor: TensorLike, written: bool = False):
         self._tensor = tensor
         raw = raw_of(function, tensor)
-        if written and isinstance(raw, np.ndarray) and not raw.flags.writeable:
-            raise ValueError(f"{function}(): the array of shape {raw.shape} is read-only")
         self.array = raw
+        if written:
+            self.require_writable(function)
         with on(device_of(raw)):
             self.raw = raw if raw.flags.c_contiguous else raw.copy(order="C")
+
+    def require_writable(self, function: str) -> None:
+        if not getattr(self.array.flags, "writeable", True):  # CuPy's all are
+            raise ValueError(f"{function}(): the array of shape {self.array.shape} is read-only")
 
     def store(self) -> None:
         """Copies `raw` to the caller's array, and increments the version counter of a Tensor."""

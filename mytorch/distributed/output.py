@@ -17,7 +17,7 @@ _NEXT_TAG = re.compile(r"(?!^)(?=\[[^\],]*,\d+\]<std(?:out|err)>:)")  # after a 
 _RULE = re.compile(r"^-{70,}$")  # Open MPI puts its messages between two of these
 _LAUNCHER_MESSAGES = (
     "prterun ", "prte ", "PRTE ", "mpiexec ", "MPI_ABORT ", "Primary job ", "A process or daemon", "PMIx ",
-)  # fmt: skip
+)
 # Open MPI warns when the remote shell exits quickly, and of the delay that launcher_command.py sets. The last
 # two come from a rank's MPI when the ranks disagree, before our own error explains that.
 _NOISE = re.compile(

@@ -13,10 +13,7 @@ __all__ = ["P2POp", "batch_isend_irecv", "irecv", "isend", "recv", "send"]
 
 
 def isend(
-    tensor: TensorLike,
-    dst: int | None = None,
-    group: ProcessGroup | None = None,
-    tag: int = 0,
+    tensor: TensorLike, dst: int | None = None, group: ProcessGroup | None = None, tag: int = 0,
     group_dst: int | None = None,
 ) -> Work | None:
     """Starts to send `tensor` to rank `dst`; it must not be written before the `wait()` of the result.
@@ -35,10 +32,7 @@ def isend(
 
 
 def irecv(
-    tensor: TensorLike,
-    src: int | None = None,
-    group: ProcessGroup | None = None,
-    tag: int = 0,
+    tensor: TensorLike, src: int | None = None, group: ProcessGroup | None = None, tag: int = 0,
     group_src: int | None = None,
 ) -> Work | None:
     """Starts to receive into `tensor` from rank `src`, or from any rank if None (not with NCCL).
@@ -61,10 +55,7 @@ def irecv(
 
 
 def send(
-    tensor: TensorLike,
-    dst: int | None = None,
-    group: ProcessGroup | None = None,
-    tag: int = 0,
+    tensor: TensorLike, dst: int | None = None, group: ProcessGroup | None = None, tag: int = 0,
     group_dst: int | None = None,
 ) -> None:
     """Sends `tensor` to rank `dst`; returns when it may be written again."""
@@ -74,10 +65,7 @@ def send(
 
 
 def recv(
-    tensor: TensorLike,
-    src: int | None = None,
-    group: ProcessGroup | None = None,
-    tag: int = 0,
+    tensor: TensorLike, src: int | None = None, group: ProcessGroup | None = None, tag: int = 0,
     group_src: int | None = None,
 ) -> int:
     """Receives into `tensor` from rank `src`, or any if None; returns that rank, -1 outside of the group."""
@@ -107,7 +95,7 @@ class P2POp:
     def __init__(
         self, op: Callable[..., Work | None], tensor: TensorLike, peer: int | None = None,
         group: ProcessGroup | None = None, tag: int = 0, group_peer: int | None = None,
-    ):  # fmt: skip
+    ):
         if op not in (isend, irecv):
             raise ValueError(f"P2POp(): op is isend or irecv, got {op!r}")
         raw_of("P2POp", tensor)

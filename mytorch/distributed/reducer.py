@@ -53,21 +53,21 @@ class Reducer:
     def __init__(
         self, params: Sequence[Tensor], names: Sequence[str], group: ProcessGroup | None, first_bytes: float,
         cap_bytes: float, finds_unused: bool, skips_unused: bool = False,
-    ):  # fmt: skip
+    ):
         self.params, self.names, self.group = list(params), list(names), group
         self._sizes = (first_bytes, cap_bytes)
         self._finds_unused, self._skips_unused = finds_unused, skips_unused
         self.enabled = True
         self.active: int | None = None
         self.has_own_hook = False
-        self._state: Any = group
+        self._state: object = group
         self._hook: Callable = allreduce_hook
         self._buckets: list[GradBucket] = []
         self._bucket_of: dict[int, GradBucket] = {}
         self._works: list[Future | None] | None = None  # None between backward passes
         self._handles = [p.register_post_accumulate_grad_hook(self._on_grad) for p in self.params]
 
-    def set_hook(self, state: Any, hook: Callable[[Any, GradBucket], Future]) -> None:
+    def set_hook(self, state: object, hook: Callable[[Any, GradBucket], Future]) -> None:
         """Sets the communication hook and its state."""
         self._state, self._hook, self.has_own_hook = state, hook, True
 

@@ -126,7 +126,7 @@ def _killed_report(folder: Path, rank: int, host: str, pid: int | str, number: i
         "rank": rank, "host": host, "pid": pid, "time": 0, "kind": "signal",
         "code": 128 + number, "type": "", "traceback": [], "message": _describe_signal(number),
         "operation": str(flight.last) if flight and flight.last else "",
-    }  # fmt: skip
+    }
 
 
 def _lost_machine(messages: str, folder: Path) -> ErrorReport | None:

@@ -34,7 +34,7 @@ class SyncBatchNorm(_BatchNorm):
         self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
         track_running_stats: bool = True, process_group: ProcessGroup | None = None,
         device: DeviceLike = None, dtype: DTypeLike = None, *, bias: bool = True,
-    ):  # fmt: skip
+    ):
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
         self.process_group = process_group
 
@@ -58,7 +58,7 @@ class SyncBatchNorm(_BatchNorm):
         return _normalize(
             input, self.weight, self.bias, eps=self.eps, group=self.process_group,
             running=Running(mean, var, momentum, 0),
-        )  # fmt: skip
+        )
 
     @classmethod
     def convert_sync_batchnorm(cls, module: Module, process_group: ProcessGroup | None = None) -> Module:
@@ -67,7 +67,7 @@ class SyncBatchNorm(_BatchNorm):
             new = cls(
                 module.num_features, module.eps, module.momentum, False, module.track_running_stats,
                 process_group,
-            )  # fmt: skip
+            )
             new.affine = module.affine
             for name in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked"):
                 setattr(new, name, getattr(module, name))

@@ -58,7 +58,7 @@ class Work:
         store: Callable[[], None] | None = None, peers: PeerWatch | None = None,
         timeout: float | None = None, store_early: bool = True, spin: float = 0.0,
         instruction: Any = None,
-    ):  # fmt: skip
+    ):
         self._group, self._record, self._check, self._request = group, record, check, request
         self._store, self._peers, self._spin = store, peers, spin
         self._instruction = instruction
@@ -71,6 +71,12 @@ class Work:
 
     def is_completed(self) -> bool:
         """Returns whether the operation is complete, or has failed; polling it makes progress."""
+        if not self.poll() and self._group.world is not None:
+            self._group.world.turn()
+        return self.poll()
+
+    def poll(self) -> bool:
+        """Returns `is_completed()`, without letting another rank run where ranks are threads."""
         if self._completed or self._error is not None:
             return True
         with self._lock:  # the watchdog's thread calls this, too
@@ -111,7 +117,9 @@ class Work:
             self._request.queue()
         else:
             timeout = self.timeout if timeout is None else self._group.timeout_of(timeout)
-            if not wait_until(self.is_completed, timeout, self._spin):
+            if self._group.world is not None:
+                self._group.world.wait(self._is_ready, lambda: self._group.describe(self._record))
+            if not wait_until(self.poll, timeout, self._spin):
                 raise self.time_out(timeout)
             if self._error is not None:  # set by the watchdog's thread
                 raise self._error
@@ -153,6 +161,10 @@ class Work:
             raise self._peers.error(self._group.describe(self._record))
         return completed and agreed
 
+    def _is_ready(self) -> bool:
+        """Returns whether all ranks have done what it waits for; for ranks that are threads."""
+        return self._request.test() and (self._check is None or self._check.has_arrived())
+
     def _finish(self) -> None:
         """Copies the result to the caller's tensors, once."""
         if not self._stored:
@@ -191,9 +203,9 @@ class Future:
         result: returns the value, after the end of the operation.
     """
 
-    def __init__(self, work: Awaitable, result: Callable[[], Any]):
+    def __init__(self, work: Awaitable, result: Callable[[], object]):
         self._work, self._result = work, result
-        self._values: list[Any] = []  # one, once it is known
+        self._values: list = []  # one, once it is known
 
     def wait(self) -> Any:
         """Waits for the operation and returns its value.
@@ -212,6 +224,6 @@ class Future:
         """Returns whether the operation is complete."""
         return self._work.is_completed()
 
-    def then(self, callback: Callable[[Future], Any]) -> Future:
+    def then(self, callback: Callable[[Future], object]) -> Future:
         """Returns a Future of `callback(self)`."""
         return Future(self._work, lambda: callback(self))

@@ -6,9 +6,14 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from ..backends.device import is_available as has_gpu
-from . import environment, flight_recorder
+from ..backends.door import processes
+from . import environment, flight_recorder, turns
+from .backends import Request
 from .backends.local import LocalBackend
+from .backends.threads import ThreadsBackend, ThreadsChecker
 from .consistency import ConsistencyChecker
 from .environment import Timeout
 from .mpi_context import broadcast_bytes, mpi_context
@@ -17,7 +22,7 @@ from .process_group import ProcessGroup
 if TYPE_CHECKING:
     from .process_group import Backend
 
-BACKENDS = ("mpi", "nccl", "single", "fake")
+BACKENDS = ("mpi", "nccl", "single", "fake", "threads")
 
 
 class GroupMember:
@@ -36,17 +41,18 @@ def init_process_group(
     backend: str | None = None, init_method: str | None = None, timeout: Timeout = None,
     world_size: int = -1, rank: int = -1, store: object = None, group_name: str = "",
     pg_options: object = None, device_id: object = None,
-) -> None:  # fmt: skip
+) -> None:
     """Makes the default process group, of all ranks.
 
     Args:
         backend: "mpi", "nccl" (NCCL for arrays on GPUs, MPI for those on the CPU), "single" (one process, no
-            package needed), "fake" (simulates other ranks; for tests). By default single for one process,
-            else nccl if there are GPUs, else mpi.
+            package needed), "fake" (this rank of a world of any size, whose other ranks give what it gives).
+            By default single for one process, else nccl if there are GPUs, else mpi. In ranks that are
+            threads, see `worlds`, each of them but "fake" is "threads".
         init_method: "env://" or None; MPI connects the processes.
         timeout: of each operation, a timedelta or seconds; 60 s by default, or the launcher's --timeout.
         world_size, rank: must match the processes that were started; "fake" uses them unchecked.
-        store, group_name, pg_options, device_id: accepted, not used; `store` must be None.
+        store, group_name, pg_options, device_id: accepted, not used; `store` must be None unless "fake".
 
     Raises:
         ValueError: an unknown backend, or another `world_size` or `rank`.
@@ -54,23 +60,30 @@ def init_process_group(
     """
     if is_initialized():
         raise environment.DistError("init_process_group(): a default process group exists already")
-    if store is not None or init_method not in (None, "env://"):
+    backend = _backend_name(backend, world_size)
+    if (store is not None and backend != "fake") or init_method not in (None, "env://"):
         raise ValueError(
             f"init_process_group(): MPI connects the processes, not store or init_method={init_method!r}"
         )
-    backend = _backend_name(backend, world_size)
     limit = environment.seconds(timeout)
     if backend in ("single", "fake"):
         size, own_rank = (max(world_size, 1), max(rank, 0)) if backend == "fake" else (1, 0)
         _check_rank(world_size, rank, size, own_rank)
-        GroupMember.WORLD = _local_group("WORLD", tuple(range(size)), own_rank, backend, limit)
+        made = _local_group("WORLD", tuple(range(size)), own_rank, backend, limit)
+    elif backend == "threads":
+        world = turns.current()
+        _check_rank(world_size, rank, world.size, world.rank)
+        world.generation[world.rank] += 1
+        made = _threads_group("WORLD", tuple(range(world.size)), world.rank, limit)
+        _barrier(made, "init_process_group()")
     else:
         context = mpi_context()
         _check_rank(world_size, rank, context.size, context.rank)
         context.export()
         context.barrier(f"init_process_group({backend!r})", limit)
-        GroupMember.WORLD = _mpi_group("WORLD", tuple(range(context.size)), backend, limit)
-    _groups.append(GroupMember.WORLD)
+        made = _mpi_group("WORLD", tuple(range(context.size)), backend, limit)
+    GroupMember.WORLD = processes.group = made
+    _groups.append(made)
 
 
 def _backend_name(backend: str | None, world_size: int) -> str:
@@ -78,10 +91,12 @@ def _backend_name(backend: str | None, world_size: int) -> str:
     if isinstance(name, str) and ":" in name:  # PyTorch's form, "cpu:mpi,cuda:nccl"
         parts = dict(part.split(":", 1) for part in name.split(",") if ":" in part)
         name = parts.get("cuda", parts.get("cpu"))
+    if turns.current() is not None and name != "fake":
+        return "threads"
     if name is None:
         is_single = environment.started_size() == 1 and world_size <= 1
         return "single" if is_single else "nccl" if has_gpu() else "mpi"
-    if name not in BACKENDS:
+    if name not in BACKENDS or name == "threads":
         raise ValueError(
             f"init_process_group(): unknown backend {backend!r}, expected one of {', '.join(BACKENDS)}"
         )
@@ -101,6 +116,23 @@ def _local_group(name: str, ranks: tuple[int, ...], rank: int, backend: str, tim
     local = LocalBackend(len(ranks), rank)
     recorder = flight_recorder.FlightRecorder(rank)
     return ProcessGroup(name, ranks, rank, backend, local, lambda: local, None, timeout, recorder)
+
+
+def _threads_group(name: str, ranks: tuple[int, ...], rank: int, timeout: float) -> ProcessGroup:
+    """Makes a group of the world of this thread; `rank` is that in the group."""
+    world = turns.current()
+    key = world.generation[world.rank], name, ranks
+    backend = ThreadsBackend(world.exchange, key, len(ranks), rank)
+    checker = ThreadsChecker(world.exchange, key, name, ranks, rank)
+    recorder = flight_recorder.FlightRecorder(world.rank)
+    return ProcessGroup(
+        name, ranks, rank, "threads", backend, lambda: backend, checker, timeout, recorder, world
+    )
+
+
+def _barrier(group: ProcessGroup, what: str) -> None:
+    """Waits until all ranks of a group that are threads have called the same."""
+    group.run(what, np.empty(0, np.uint8), lambda backend: Request()).wait()
 
 
 def _mpi_group(name: str, ranks: tuple[int, ...], backend: str, limit: float) -> ProcessGroup | None:
@@ -130,7 +162,7 @@ def new_group(
     ranks: Iterable[int] | None = None, timeout: Timeout = None, backend: str | None = None,
     pg_options: object = None, use_local_synchronization: bool = False, group_desc: str | None = None,
     device_id: object = None, sort_ranks: bool = True,
-) -> ProcessGroup | object:  # fmt: skip
+) -> ProcessGroup | object:
     """Makes a group of some ranks; returns it, or GroupMember.NON_GROUP_MEMBER on ranks outside of it.
 
     All ranks must call this, in the same order.
@@ -161,6 +193,11 @@ def new_group(
     if world.backend in ("single", "fake"):
         rank = chosen.index(world.rank()) if world.rank() in chosen else None
         new = None if rank is None else _local_group(name, chosen, rank, backend, limit)
+    elif world.backend == "threads":
+        _barrier(world, f"new_group({list(chosen)})")
+        new = None
+        if world.rank() in chosen:
+            new = _threads_group(name, chosen, chosen.index(world.rank()), limit)
     else:
         mpi_context().barrier(f"new_group({list(chosen)}, {backend!r})", limit)
         new = _mpi_group(name, chosen, backend, limit)
@@ -174,9 +211,12 @@ def destroy_process_group(group: ProcessGroup | None = None) -> None:
     """Destroys a group, or all of them without an argument; `init_process_group` may be called again."""
     if group is None or group is GroupMember.WORLD:
         default_group()
-        GroupMember.WORLD = None
+        GroupMember.WORLD = processes.group = None
+        for each in _groups:
+            each.is_destroyed = True
         _groups.clear()
     elif group in _groups:
+        group.is_destroyed = True
         _groups.remove(group)
     elif group is not GroupMember.NON_GROUP_MEMBER:
         raise ValueError(f"destroy_process_group(): {group!r} is not a group, or was destroyed")
@@ -211,7 +251,7 @@ def as_group(group: ProcessGroup | None) -> ProcessGroup | None:
         return None
     if not isinstance(group, ProcessGroup):
         raise TypeError(f"expected a ProcessGroup, got {type(group).__name__}")
-    if group not in _groups:
+    if group.is_destroyed:
         raise ValueError(f"{group!r} was destroyed")
     return group
 

@@ -54,13 +54,8 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
     """
 
     def __init__(
-        self,
-        params: Params,
-        optimizer_class: type[Optimizer],
-        process_group: ProcessGroup | None = None,
-        parameters_as_bucket_view: bool = True,
-        overlap_with_ddp: bool = False,
-        **defaults: Any,
+        self, params: Params, optimizer_class: type[Optimizer], process_group: ProcessGroup | None = None,
+        parameters_as_bucket_view: bool = True, overlap_with_ddp: bool = False, **defaults: Any,
     ):
         if overlap_with_ddp:
             raise NotImplementedError(
@@ -139,7 +134,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
             groups[:] = [FlatGroup(params) for params in shard]
         return [buffer for group in groups for buffer in group.buffers]
 
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+    def step(self, closure: Callable[[], object] | None = None) -> Any:
         """Updates this rank's shard, and receives the others'."""
         loss = None
         if closure is not None:
@@ -308,7 +303,7 @@ def _with_params(group: ParamGroup, params: list[Tensor]) -> ParamGroup:
     return shard
 
 
-def _to_numpy(value: Any) -> Any:
+def _to_numpy(value: object) -> Any:
     return value.detach().cpu().numpy() if isinstance(value, Tensor) else value
 
 

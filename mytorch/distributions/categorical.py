@@ -60,7 +60,7 @@ class Bernoulli(_ByProbsOrLogits):
     def __init__(
         self, probs: Tensor | float | None = None, logits: Tensor | float | None = None,
         validate_args: bool | None = None,
-    ):  # fmt: skip
+    ):
         name = self._choose(probs, logits)
         (param,) = broadcast_all(logits if probs is None else probs)
         self.__dict__[name] = param

@@ -37,7 +37,7 @@ class Distribution:
     def __init__(
         self, batch_shape: Sequence[int] = (), event_shape: Sequence[int] = (),
         validate_args: bool | None = None,
-    ):  # fmt: skip
+    ):
         self._batch_shape, self._event_shape = Size(batch_shape), Size(event_shape)
         if validate_args is not None:
             self._validate_args = validate_args

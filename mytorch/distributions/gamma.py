@@ -130,7 +130,7 @@ class Beta(Distribution):
     def __init__(
         self, concentration1: Tensor | float, concentration0: Tensor | float,
         validate_args: bool | None = None,
-    ):  # fmt: skip
+    ):
         self.concentration1, self.concentration0 = broadcast_all(concentration1, concentration0)
         super().__init__(self.concentration1.shape, validate_args=validate_args)
 

@@ -24,7 +24,7 @@ class Independent(Distribution):
     def __init__(
         self, base_distribution: Distribution, reinterpreted_batch_ndims: int,
         validate_args: bool | None = None,
-    ):  # fmt: skip
+    ):
         batch, event = base_distribution.batch_shape, base_distribution.event_shape
         if reinterpreted_batch_ndims > len(batch):
             raise ValueError(

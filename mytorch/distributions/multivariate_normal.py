@@ -27,14 +27,14 @@ class MultivariateNormal(Distribution):
     arg_constraints = {
         "loc": constraints.real_vector, "covariance_matrix": constraints.positive_definite,
         "scale_tril": constraints.lower_cholesky,
-    }  # fmt: skip
+    }
     support = constraints.real_vector
     has_rsample = True
 
     def __init__(
         self, loc: Tensor, covariance_matrix: Tensor | None = None, scale_tril: Tensor | None = None,
         validate_args: bool | None = None,
-    ):  # fmt: skip
+    ):
         if loc.ndim < 1:
             raise ValueError(f"loc must be at least one-dimensional, got {loc}")
         if (covariance_matrix is None) == (scale_tril is None):

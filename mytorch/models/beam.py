@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def beam_search(
     model: LanguageModel, prompts: Prompts, max_new_tokens: int, num_beams: int, length_penalty: float = 1.0,
     stop_tokens: Sequence[int] = (),
-) -> Tensor | list[list[int]]:  # fmt: skip
+) -> Tensor | list[list[int]]:
     """Returns the prompts and the best texts that were found.
 
     Each step extends all beams of a prompt by all tokens and keeps the `num_beams` with the largest sums of

@@ -125,12 +125,13 @@ class Bert(PretrainedModel):
 
     def __init__(self, config: BertConfig):
         super().__init__()
+        self.require_config(config)
         self.config = c = config
         layers = nn.ModuleList([BertLayer(c) for _ in range(c.num_hidden_layers)])
         self.bert = nn.ModuleDict({
             "embeddings": BertEmbeddings(c),
             "encoder": nn.ModuleDict({"layer": layers}),
-        })  # fmt: skip
+        })
         if c.pooler:
             self.bert["pooler"] = nn.ModuleDict({"dense": nn.Linear(c.hidden_size, c.hidden_size)})
         for name, p in self.named_parameters():
@@ -177,7 +178,7 @@ class Bert(PretrainedModel):
     def embed(
         self, idx: Tensor, mask: Tensor | None = None, token_types: Tensor | None = None,
         normalize: bool = False,
-    ) -> Tensor:  # fmt: skip
+    ) -> Tensor:
         """Returns an embedding (B, C) of each sequence: the mean of the features of its tokens.
 
         Args:
@@ -203,7 +204,7 @@ class Bert(PretrainedModel):
     def from_pretrained(
         cls, path_or_name: str | PathLike, dtype: DTypeLike = "float32", device: DeviceLike = None,
         revision: str | None = None, pooler: bool = False,
-    ) -> Bert:  # fmt: skip
+    ) -> Bert:
         """Returns a pretrained model; heads for tasks in the file are left out.
 
         Args:

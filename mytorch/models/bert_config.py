@@ -48,17 +48,17 @@ class BertConfig(ModelConfig):
         "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
         "max_position_embeddings", "type_vocab_size", "hidden_dropout_prob", "attention_probs_dropout_prob",
         "layer_norm_eps", "initializer_range",
-    )}  # fmt: skip
+    )}
     file_options = {
         "architectures": ["BertModel"], "model_type": "bert", "hidden_act": "gelu",
         "position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False,
-    }  # fmt: skip
+    }
 
     def __post_init__(self):
         self.check_positive(
             "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
             "max_position_embeddings", "type_vocab_size",
-        )  # fmt: skip
+        )
         self.check_divisible("hidden_size", "num_attention_heads")
         self.check_number("layer_norm_eps", positive=False)
 

@@ -38,7 +38,7 @@ class KVCache:
     def __init__(
         self, config: ModelConfig, batch_size: int = 1, dtype=mytorch.float32, device: DeviceLike = None,
         capacity: int | None = None, padding: Sequence[int] | None = None,
-    ):  # fmt: skip
+    ):
         num_layers, heads, features = config.cache_sizes
         self.window = config.sliding_window
         capacity = min(capacity or config.context_length, self.window or config.context_length)

@@ -40,7 +40,7 @@ class ModelConfig:
         "logit_scale": 1, "logits_scaling": 1, "residual_multiplier": 1, "embedding_multiplier": 1,
         "attention_multiplier": None, "query_pre_attn_scalar": None, "attn_logit_softcapping": None,
         "final_logit_softcapping": None, "num_local_experts": 0, "num_experts": 0, "clip_qkv": None,
-    }  # fmt: skip
+    }
 
     def check_positive(self, *names: str) -> None:
         """Raises ValueError unless these fields are positive integers, of a size that a model may have."""
@@ -136,7 +136,7 @@ def is_number(value: object) -> bool:
     return isinstance(value, kinds) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _is_a(value: object, hint: Any) -> bool:
+def _is_a(value: object, hint: object) -> bool:
     """Returns whether a value is of the type of a field; an int is a float, too, and a bool is no int."""
     if options := get_args(hint) if get_origin(hint) is not dict else ():
         return any(_is_a(value, option) for option in options)

@@ -14,8 +14,8 @@ from mytorch.backends.device import CPU
 from mytorch.core.grad_mode import _state
 from mytorch.core.tensor import from_raw, increment_version, raw_of
 from mytorch.nn.functional.attention import default_scale
-from mytorch.nn.functional.composite import is_default
 from mytorch.nn.functional.quantization import BLOCK, Quantized
+from mytorch.nn.functional.variant import uses_kernels
 from mytorch.nn.fused_ops import registry
 
 from .cache import KVCache
@@ -52,7 +52,7 @@ def decode(
 
 def _kernels(x: Tensor, cache: KVCache) -> ModuleType | None:
     """Returns the module of the kernel, for one token of one sequence that is stored behind the others."""
-    if x.shape[:2] != (1, 1) or x.device is not CPU or not is_default():
+    if x.shape[:2] != (1, 1) or x.device is not CPU or not uses_kernels():
         return None
     if _state.recording or _state.autocast is not None or _state.stream is not None:
         return None

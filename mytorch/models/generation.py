@@ -56,7 +56,7 @@ def stream(
     model: LanguageModel, prompts: Prompts, max_new_tokens: int, sampler: Sampler,
     stop_tokens: Sequence[int] = (), stop_strings: Sequence[str] = (), tokenizer: Tokenizer | None = None,
     generator: mytorch.Generator | None = None, use_cache: bool = True,
-) -> Iterator[Tensor]:  # fmt: skip
+) -> Iterator[Tensor]:
     """Yields new tokens (B, 1); arguments: see `LanguageModel.stream`."""
     if stop_strings and tokenizer is None:
         raise ValueError("stop_strings need the tokenizer")
@@ -111,7 +111,7 @@ def ends_with_any(tokens: list[int], strings: Sequence[str], tokenizer: Tokenize
 def stream_text(
     model: LanguageModel, tokenizer: Tokenizer, prompt: Sequence[int], max_new_tokens: int,
     stop_strings: Sequence[str] = (), stop_tokens: Sequence[int] = (), **options: object,
-) -> Iterator[str]:  # fmt: skip
+) -> Iterator[str]:
     """Yields the text that a model continues a prompt with, in pieces, up to a stop string or token.
 
     Characters that several tokens make are yielded whole, and a text that may become a stop string only when

@@ -41,7 +41,7 @@ NAMES = {  # of a block's tensors, and of the others
     "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
     "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm", "ffn_gate": "mlp.gate_proj",
     "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
-}  # fmt: skip
+}
 OUTER_NAMES = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 ARCHITECTURES = ("llama", "qwen2", "qwen3")
 FIELDS = {  # options of LlamaConfig that have a key of the architecture
@@ -50,21 +50,21 @@ FIELDS = {  # options of LlamaConfig that have a key of the architecture
     "num_key_value_heads": "attention.head_count_kv", "head_dim": "attention.key_length",
     "max_position_embeddings": "context_length", "rms_norm_eps": "attention.layer_norm_rms_epsilon",
     "rope_theta": "rope.freq_base", "sliding_window": "attention.sliding_window",
-}  # fmt: skip
+}
 REQUIRED = (
     "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings",
     "rms_norm_eps",
-)  # fmt: skip
+)
 # Other keys of the architecture: those that are read where they belong, and those that change no number.
 READ = (
     "attention.value_length", "rope.dimension_count", "rope.scale_linear", "rope.scaling.type",
     "rope.scaling.factor", "rope.scaling.attn_factor", "rope.scaling.original_context_length",
     "rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow",
-)  # fmt: skip
+)
 HARMLESS = (
     "vocab_size", "tensor_data_layout", "pooling_type", "rope.scaling.finetuned", "quantization_version",
     "file_type",
-)  # fmt: skip
+)
 NEUTRAL = {  # the values of other keys that change nothing
     "expert_count": (0,), "expert_used_count": (0,), "attention.causal": (True,),
     "use_parallel_residual": (False,), "logit_scale": (0, 1), "residual_scale": (0, 1),
@@ -72,7 +72,7 @@ NEUTRAL = {  # the values of other keys that change nothing
     "attention.max_alibi_bias": (0,), "attn_logit_softcapping": (0,), "final_logit_softcapping": (0,),
     "rope.scaling.yarn_log_multiplier": (0,), "rope.scaling.yarn_ext_factor": (-1,),
     "rope.scaling.yarn_attn_factor": (1,),
-}  # fmt: skip
+}
 _BROKEN = (ValueError, IndexError, KeyError, OverflowError, TypeError)  # what the package raises
 
 
@@ -203,7 +203,7 @@ def _scaling(file: GGUFFile, prefix: str, config: LlamaConfig) -> dict[str, obje
         "original_max_position_embeddings": length or config.max_position_embeddings,
         "attention_factor": attention * (1 + 0.1 * math.log(factor)),
         "beta_fast": number("scaling.yarn_beta_fast", 32), "beta_slow": number("scaling.yarn_beta_slow", 1),
-    }  # fmt: skip
+    }
 
 
 def _llama3(file: GGUFFile, config: LlamaConfig, length: float) -> dict[str, object]:
@@ -212,7 +212,7 @@ def _llama3(file: GGUFFile, config: LlamaConfig, length: float) -> dict[str, obj
     scaling = {
         "rope_type": "llama3", "factor": float(divisors.max()), "low_freq_factor": 1.0,
         "high_freq_factor": 4.0, "original_max_position_embeddings": length,
-    }  # fmt: skip
+    }
     plain, _ = rotary_frequencies(config.head_dim, config.rope_theta, {})
     scaled, _ = rotary_frequencies(config.head_dim, config.rope_theta, scaling)
     if divisors.shape != plain.shape or not np.allclose(plain / scaled, divisors, rtol=1e-3):
@@ -297,7 +297,7 @@ def _replace(model: Llama, name: str, module: nn.Module) -> None:
 def load(
     kind: type[Llama], path: str | os.PathLike, dtype: DTypeLike = "float32", device: DeviceLike = None,
     quantized: bool = False,
-) -> Llama:  # fmt: skip
+) -> Llama:
     """Returns the model in a GGUF file, in evaluation mode.
 
     Args:

@@ -17,10 +17,15 @@ the choice of biases follow nanoGPT, https://github.com/karpathy/nanoGPT
 from __future__ import annotations
 
 import math
+from os import PathLike
 
 from mytorch import Tensor, nn
+from mytorch.backends.device import DeviceLike
+from mytorch.backends.dtypes import DTypeLike
 from mytorch.nn import functional as F
+from mytorch.nn.functional.variant import uses_kernels
 
+from . import hugging_face
 from .cache import KVCache
 from .gpt2_config import GPT2Config
 from .language_model import LanguageModel
@@ -125,7 +130,10 @@ class GPT2(LanguageModel):
 
     def __init__(self, config: GPT2Config, fused: bool | None = None):
         super().__init__()
-        self.config, self.fused = config, F.use_fused.default if fused is None else fused
+        self.require_config(config)
+        if fused is not None and not isinstance(fused, bool):
+            raise TypeError(f"GPT2(): fused must be True, False or None, got {fused!r}")
+        self.config, self.fused = config, uses_kernels() if fused is None else fused
         block = FusedBlock if self.fused else Block
         self.transformer = nn.ModuleDict({
             "wte": nn.Embedding(config.vocab_size, config.n_embd),
@@ -133,10 +141,23 @@ class GPT2(LanguageModel):
             "drop": nn.Dropout(config.dropout_p),
             "h": nn.ModuleList([block(config, layer) for layer in range(config.n_layer)]),
             "ln_f": block.norm(config.n_embd, bias=config.bias),
-        })  # fmt: skip
+        })
         self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
         self.lm_head.weight = self.transformer.wte.weight
         self._init_weights()
+
+    @classmethod
+    def from_pretrained(
+        cls, path_or_name: str | PathLike, dtype: DTypeLike = "float32", device: DeviceLike = None,
+        revision: str | None = None, fused: bool | None = None,
+    ) -> GPT2:
+        """Returns a pretrained model, in evaluation mode.
+
+        Args:
+            path_or_name, dtype, device, revision: see `PretrainedModel.from_pretrained`.
+            fused: see the class.
+        """
+        return hugging_face.load(cls, path_or_name, dtype, device, revision, {"fused": fused})
 
     def _init_weights(self) -> None:
         """Initializes weights from N(0, std²), with std / sqrt(2 n_layer) for the residual projections.

@@ -19,7 +19,7 @@ SIZES = {  # layers, heads, features
 SECOND_NAMES = {  # in config.json
     "hidden_size": "n_embd", "max_position_embeddings": "n_positions", "num_attention_heads": "n_head",
     "num_hidden_layers": "n_layer",
-}  # fmt: skip
+}
 
 
 @dataclass
@@ -40,12 +40,12 @@ class GPT2Config(ModelConfig):
     file_names = {
         "vocab_size": "vocab_size", "context_length": "n_positions", "n_layer": "n_layer", "n_head": "n_head",
         "n_embd": "n_embd", "dropout_p": "resid_pdrop", "activation": "activation_function",
-    }  # fmt: skip
+    }
     file_options = {
         "architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "layer_norm_epsilon": 1e-5,
         "n_inner": None, "scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False,
         "tie_word_embeddings": True,
-    }  # fmt: skip
+    }
 
     vocab_size: int = 50257
     context_length: int = 1024

@@ -14,11 +14,12 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -136,11 +137,12 @@ def read_weights(path: Path) -> Iterator[tuple[str, np.ndarray]]:
 
 def load(
     model_class: type[PretrainedModel], path_or_name: str | os.PathLike, dtype: DTypeLike, device: DeviceLike,
-    revision: str | None, **changes: object,
-) -> PretrainedModel:  # fmt: skip
+    revision: str | None, options: Mapping[str, Any] = MappingProxyType({}), **changes: object,
+) -> PretrainedModel:
     """Returns a pretrained model; see `PretrainedModel.from_pretrained`.
 
     Args:
+        options: arguments of the class beside the configuration.
         changes: fields of the configuration that replace those of the file.
     """
     path = find(path_or_name, revision)
@@ -152,15 +154,13 @@ def load(
     kind = model_class.config_class
     config = kind.from_dict(content, config_path) if is_ours else kind.from_hugging_face(content, config_path)
     with nn.init.skipped():
-        model = model_class(replace(config, **changes)).to(dtype=dtype, device=device)
+        model = model_class(replace(config, **changes), **options).to(dtype=dtype, device=device)
     weights, known = read_weights(path), {name for name, _ in model.named_parameters()}
     fill(model, weights if is_ours else (_entry(model, known, *entry) for entry in weights), path)
     return model.eval()
 
 
-def _entry(
-    model: PretrainedModel, known: set[str], name: str, array: np.ndarray
-) -> tuple[str, np.ndarray]:
+def _entry(model: PretrainedModel, known: set[str], name: str, array: np.ndarray) -> tuple[str, np.ndarray]:
     """Returns the name and value here of a tensor in Hugging Face's file; "" if it is no parameter."""
     ours = name if name.startswith(model.file_prefix) else f"{model.file_prefix}{name}"
     for old, new in model.file_renamed.items():

@@ -8,6 +8,7 @@ from typing import Any
 import mytorch
 from mytorch import Tensor, nn
 from mytorch.nn import functional as F
+from mytorch.optim.param_groups import ParamGroup
 from mytorch.utils.checkpoint import checkpoint
 
 from . import generation
@@ -47,7 +48,7 @@ class LanguageModel(PretrainedModel):
     def forward(
         self, idx: Tensor, targets: Tensor | None = None, cache: KVCache | None = None,
         return_logits: bool = True,
-    ):  # fmt: skip
+    ):
         """Returns the logits, and the loss if targets are given.
 
         Args:
@@ -83,7 +84,7 @@ class LanguageModel(PretrainedModel):
             cache.length += T
         return self.normalize(x)
 
-    def run(self, x: Tensor, *others: Any, cache: KVCache | None) -> Any:
+    def run(self, x: Tensor, *others: object, cache: KVCache | None) -> Any:
         """Returns what the last block returns."""
         saving = self.gradient_checkpointing and self.training and cache is None
         for block in self.blocks():
@@ -121,7 +122,7 @@ class LanguageModel(PretrainedModel):
         """Returns the number of layers, and of features in all heads of a layer."""
         raise NotImplementedError
 
-    def parameter_groups(self, weight_decay: float) -> list[dict[str, Any]]:
+    def parameter_groups(self, weight_decay: float) -> list[ParamGroup]:
         """Returns parameter groups for an optimizer: weight decay for matrices, none for vectors.
 
         Frozen parameters, those without `requires_grad`, are in none.
@@ -147,7 +148,7 @@ class LanguageModel(PretrainedModel):
         generator: mytorch.Generator | None = None, use_cache: bool = True, *, top_p: float | None = None,
         min_p: float | None = None, repetition_penalty: float = 1.0, stop_tokens: Sequence[int] = (),
         stop_strings: Sequence[str] = (), tokenizer: Tokenizer | None = None, seed: int | None = None,
-    ) -> Iterator[Tensor]:  # fmt: skip
+    ) -> Iterator[Tensor]:
         """Yields new tokens (B, 1), one at a time, until all rows have ended.
 
         Args:
@@ -177,7 +178,7 @@ class LanguageModel(PretrainedModel):
     def generate(
         self, prompts: Prompts, max_new_tokens: int, *args: object, num_beams: int = 1,
         length_penalty: float = 1.0, **options: object,
-    ) -> Tensor | list[list[int]]:  # fmt: skip
+    ) -> Tensor | list[list[int]]:
         """Returns the prompts and their new tokens.
 
         Args:

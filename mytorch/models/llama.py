@@ -21,7 +21,6 @@ import functools
 import math
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 from mytorch import Tensor, nn
 from mytorch.backends.device import DeviceLike
@@ -47,7 +46,7 @@ class LlamaBlock(nn.Module):
         self.self_attn = nn.GroupedQueryAttention(
             c.hidden_size, c.num_attention_heads, c.num_key_value_heads, c.head_dim, c.qkv_bias, c.o_bias,
             c.rms_norm_eps if c.qk_norm else None, c.sliding_window,
-        )  # fmt: skip
+        )
         self.post_attention_layernorm = nn.RMSNorm(c.hidden_size, c.rms_norm_eps)
         self.mlp = nn.GatedMLP(c.hidden_size, c.intermediate_size, c.mlp_bias)
 
@@ -76,12 +75,13 @@ class Llama(LanguageModel):
 
     def __init__(self, config: LlamaConfig):
         super().__init__()
+        self.require_config(config)
         self.config = c = config
         self.model = nn.ModuleDict({
             "embed_tokens": nn.Embedding(c.vocab_size, c.hidden_size),
             "layers": nn.ModuleList([LlamaBlock(c, layer) for layer in range(c.num_hidden_layers)]),
             "norm": nn.RMSNorm(c.hidden_size, c.rms_norm_eps),
-        })  # fmt: skip
+        })
         self.rotary = nn.RotaryEmbedding(c.head_dim, c.rope_theta, c.rope_scaling)
         self.lm_head = nn.Linear(c.hidden_size, c.vocab_size, bias=False)
         if c.tie_word_embeddings:
@@ -104,7 +104,7 @@ class Llama(LanguageModel):
     def normalize(self, x: Tensor) -> Tensor:
         return self.model.norm(x)
 
-    def run(self, x: Tensor, *others: Any, cache: KVCache | None) -> Tensor:
+    def run(self, x: Tensor, *others: object, cache: KVCache | None) -> Tensor:
         decoded = None if cache is None else decode(self.model.layers, x, *others, cache, LlamaBlock)
         return super().run(x, *others, cache=cache) if decoded is None else decoded
 
@@ -115,7 +115,7 @@ class Llama(LanguageModel):
     def from_pretrained(
         cls, path_or_name: str | PathLike, dtype: DTypeLike = "float32", device: DeviceLike = None,
         revision: str | None = None, quantized: bool = False,
-    ) -> Llama:  # fmt: skip
+    ) -> Llama:
         """Returns a pretrained model, also that of a GGUF file; see `PretrainedModel.from_pretrained`.
 
         Args:

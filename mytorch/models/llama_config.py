@@ -23,13 +23,13 @@ SIZES = {  # of published models
                                  original_max_position_embeddings=8192)),  # Llama 3.2
     "7b": dict(vocab_size=32000, hidden_size=4096, intermediate_size=11008, num_hidden_layers=32,
                num_attention_heads=32, max_position_embeddings=4096),  # Llama 2
-}  # fmt: skip
+}
 ROPE_OPTIONS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # required and other options, by kind
     "default": ((), ()), "linear": (("factor",), ()), "ntk": (("factor",), ()),
     "llama3": (("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"), ()),
     "yarn": (("factor", "original_max_position_embeddings"),
              ("attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate")),
-}  # fmt: skip
+}
 
 
 @dataclass
@@ -78,7 +78,7 @@ class LlamaConfig(ModelConfig):
         self.check_positive(
             "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
             "num_key_value_heads", "max_position_embeddings",
-        )  # fmt: skip
+        )
         if self.head_dim is None:
             self.check_divisible("hidden_size", "num_attention_heads")
             self.head_dim = self.hidden_size // self.num_attention_heads
@@ -113,7 +113,7 @@ class LlamaConfig(ModelConfig):
         "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
         "num_key_value_heads", "head_dim", "max_position_embeddings", "rms_norm_eps", "rope_theta",
         "rope_scaling", "sliding_window", "mlp_bias", "tie_word_embeddings", "initializer_range",
-    )}  # fmt: skip
+    )}
     file_options = {"hidden_act": "silu"}
 
     @property
@@ -162,7 +162,7 @@ class LlamaConfig(ModelConfig):
         options = (self.qkv_bias, self.o_bias, self.mlp_bias)
         if options not in {"llama": [(b, b, m) for b in (True, False) for m in (True, False)],
                            "mistral": [(False,) * 3], "qwen2": [(True, False, False)],
-                           "qwen3": [(b, b, False) for b in (True, False)]}[kind]:  # fmt: skip
+                           "qwen3": [(b, b, False) for b in (True, False)]}[kind]:
             raise ValueError(f"no kind of Hugging Face's models has the options of {self}")
         content = super().to_hugging_face()
         scaling = content.pop("rope_scaling") or {"rope_type": "default"}
@@ -171,7 +171,7 @@ class LlamaConfig(ModelConfig):
         return {
             "architectures": [f"{kind.capitalize()}ForCausalLM"], "model_type": kind, **content,
             **(windows if kind.startswith("qwen") else {}), "attention_bias": self.o_bias,
-        }  # fmt: skip
+        }
 
 
 KINDS = {  # defaults of Hugging Face's kinds of models, where they differ from those above
@@ -182,7 +182,7 @@ KINDS = {  # defaults of Hugging Face's kinds of models, where they differ from 
               "num_key_value_heads": 32},
     "qwen3": {"vocab_size": 151936, "intermediate_size": 22016, "max_position_embeddings": 32768,
               "num_key_value_heads": 32, "head_dim": 128},
-}  # fmt: skip
+}
 
 
 def _rope(content: dict[str, Any], path: str | PathLike) -> tuple[object, dict[str, object] | None]:

@@ -34,6 +34,12 @@ class PretrainedModel(nn.Module):
     file_biases: ClassVar[bool] = False
     config: ModelConfig
 
+    def require_config(self, config: object) -> None:
+        """Raises TypeError unless it is a configuration of this class of models."""
+        if not isinstance(config, self.config_class):
+            name, wanted = type(self).__name__, self.config_class.__name__
+            raise TypeError(f"{name}(): config must be a {wanted}, got {config!r:.60}")
+
     @property
     def device(self) -> mytorch.device:
         """The device of the parameters."""
@@ -50,7 +56,7 @@ class PretrainedModel(nn.Module):
     def from_pretrained(
         cls, path_or_name: str | PathLike, dtype: DTypeLike = "float32", device: DeviceLike = None,
         revision: str | None = None,
-    ):  # fmt: skip
+    ):
         """Returns the model in a folder or file, or of a name on the Hugging Face Hub, in evaluation mode.
 
         Args:

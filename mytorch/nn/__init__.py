@@ -19,6 +19,6 @@ __all__ = [
     "ModuleList", "Parameter", "ParameterDict", "ParameterList", "Sequential", "UninitializedBuffer",
     "UninitializedParameter", "functional", "init", "utils",
     *_layers,
-]  # fmt: skip
+]
 
 __getattr__, __dir__ = _lazily(globals())

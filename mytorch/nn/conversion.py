@@ -48,11 +48,7 @@ class Convertible:
         return self
 
     def to(
-        self,
-        *args: Any,
-        dtype: DTypeLike = None,
-        device: DeviceLike = None,
-        non_blocking: bool = False,
+        self, *args: Any, dtype: DTypeLike = None, device: DeviceLike = None, non_blocking: bool = False,
         memory_format: object = None,
     ) -> Self:
         """Moves parameters and buffers to a device and casts floating-point ones to a dtype, in place.

@@ -39,6 +39,6 @@ def _made_by(cls: type) -> str:
     required = [
         p for p in inspect.signature(cls).parameters.values()
         if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-    ]  # fmt: skip
+    ]
     own = cls.__module__.startswith("mytorch.nn.")
     return f"{'nn.' * own}{cls.__name__}({'…' * bool(required)})"

@@ -137,7 +137,7 @@ class Gradients:
         self.watches_inputs = any(isinstance(a, Tensor) and a.requires_grad for a in args)
         return self._passed(args, self._saw_inputs) if self.watches_inputs else args
 
-    def watch_outputs(self, result: Any) -> Any:
+    def watch_outputs(self, result: object) -> Any:
         if isinstance(result, (tuple, list)):
             return type(result)(self._passed(result, self._saw_outputs))
         return self._passed((result,), self._saw_outputs)[0] if isinstance(result, Tensor) else result

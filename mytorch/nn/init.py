@@ -29,7 +29,7 @@ _GAINS = {
     "linear": 1.0, "conv1d": 1.0, "conv2d": 1.0, "conv3d": 1.0, "conv_transpose1d": 1.0,
     "conv_transpose2d": 1.0, "conv_transpose3d": 1.0, "sigmoid": 1.0, "tanh": 5 / 3,
     "relu": math.sqrt(2), "selu": 3 / 4,
-}  # fmt: skip
+}
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
@@ -74,7 +74,7 @@ def skipped() -> Iterator[None]:
 
 def _outside_graph(function: Callable) -> Callable:
     @functools.wraps(function)
-    def call(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    def call(tensor: Tensor, *args, **kwargs) -> Tensor:
         if not getattr(_skip, "on", False):
             with no_grad(), on(tensor.device):
                 function(as_tensors(tensor), *args, **kwargs)
@@ -101,7 +101,7 @@ def normal_(
 def trunc_normal_(
     tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0,
     generator: Generator | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Fills with normal random values in [a, b]: the inverse of P at uniform ones in [P(a), P(b)]."""
     if mean < a - 2 * std or mean > b + 2 * std:
         warnings.warn(
@@ -177,7 +177,7 @@ def _xavier_std(tensor: Tensor, gain: float) -> float:
 def kaiming_uniform_(
     tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu",
     generator: Generator | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Fills with uniform random values between ± gain sqrt(3 / fan).
 
     Args:
@@ -199,7 +199,7 @@ def kaiming_uniform_(
 def kaiming_normal_(
     tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu",
     generator: Generator | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Fills with normal random values of std gain / sqrt(fan); arguments and source: as
     `kaiming_uniform_`."""
     if 0 in tensor.shape:

@@ -332,7 +332,7 @@ class Module(Hooked, Convertible):
         return destination
 
     def load_state_dict(
-        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+        self, state_dict: Mapping[str, Tensor], strict: bool = True, assign: bool = False
     ) -> IncompatibleKeys:
         """Copies a state_dict into the parameters and buffers, cast to their dtypes, in place.
 

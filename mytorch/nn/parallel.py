@@ -27,7 +27,7 @@ class DataParallel(Module):
     def __init__(
         self, module: Module, device_ids: Sequence[int | DeviceLike] | None = None,
         output_device: int | DeviceLike | None = None, dim: int = 0,
-    ):  # fmt: skip
+    ):
         super().__init__()
         self.device_ids = list(device_ids or [])
         if len(self.device_ids) > 1:

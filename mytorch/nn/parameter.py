@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..core.array import Array
 from ..core.tensor import Tensor
+from ..ops.subclasses import reduced_with_attributes
 from ..ops.torch_function import disabled
 
 
@@ -11,7 +12,7 @@ class Parameter(Tensor):
     """A trained tensor: assigned to an attribute of a module, it is registered as a parameter.
 
     Args:
-        data: see `Tensor`; the memory of a tensor or an array is shared.
+        data: see `Tensor`; the memory of a tensor or an array is shared. None: no elements.
         requires_grad: whether it is trained.
 
     >>> nn.Parameter(mytorch.ones(2)).requires_grad
@@ -19,9 +20,12 @@ class Parameter(Tensor):
     """
 
     __torch_function__ = disabled
+    __reduce__ = reduced_with_attributes  # as in PyTorch, while a deepcopy has none
 
-    def __init__(self, data: object, requires_grad: bool = True):
-        super().__init__(data)
+    def __init__(self, data: object = None, requires_grad: bool = True):
+        if data is None and hasattr(self, "_data"):
+            return  # `super().__init__()` in a subclass: it has been made
+        super().__init__(() if data is None else data)
         if isinstance(data, Tensor):
             self._version = data._version
         if requires_grad:

@@ -92,7 +92,7 @@ def _check_meta(name: str, value: Array, errors: list[str]) -> None:
         "model, which is a no-op. (Did you mean to pass `assign=True` to assign items in the state "
         "dictionary to their corresponding key in the module instead of copying them in place?)",
         stacklevel=4,
-    )  # fmt: skip
+    )
 
 
 def _renamed(state: Mapping[str, object], current: dict[str, Tensor]) -> Mapping[str, object]:

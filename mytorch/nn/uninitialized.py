@@ -22,9 +22,7 @@ class Uninitialized:
     __slots__ = ()
     becomes: type[Tensor]
 
-    def materialize(
-        self, shape: Sequence[int], device: DeviceLike = None, dtype: DTypeLike = None
-    ) -> None:
+    def materialize(self, shape: Sequence[int], device: DeviceLike = None, dtype: DTypeLike = None) -> None:
         """Gives it memory of this shape, without values; it is then an ordinary parameter or tensor.
 
         Args:

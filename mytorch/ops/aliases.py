@@ -11,7 +11,7 @@ ALIASES = {
     "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arctan2": "atan2",
     "arcsinh": "asinh", "arccosh": "acosh", "arctanh": "atanh",
     "not_equal": "ne", "less": "lt", "less_equal": "le", "greater": "gt", "greater_equal": "ge",
-}  # fmt: skip
+}
 
 # Those that are functions as well as methods in PyTorch.
 IN_PLACE = """

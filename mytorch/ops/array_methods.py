@@ -51,13 +51,13 @@ def _as_arrays(x: object) -> Any:
 
 def _method(name: str, function: Callable) -> Callable:
     @functools.wraps(function)
-    def method(self: Array, *args: Any, **kwargs: Any) -> Any:
+    def method(self: Array, *args, **kwargs):
         tensor = from_raw(self._array)
         out = function(tensor, *map(as_tensors, args), **kwargs)
         return self if out is tensor else _as_arrays(out)
 
     @functools.wraps(function)
-    def in_place(self: Array, *args: Any, **kwargs: Any) -> Array:
+    def in_place(self: Array, *args, **kwargs) -> Array:
         with no_grad():
             function(from_raw(self._array), *map(as_tensors, args), **kwargs)
         return self
@@ -70,7 +70,7 @@ def _or_numpys(tensors: Callable, numpys: Callable) -> Callable:
     signature = inspect.signature(tensors)
 
     @functools.wraps(tensors)
-    def method(self: Array, *args: Any, **kwargs: Any) -> Any:
+    def method(self: Array, *args, **kwargs):
         try:
             signature.bind(self, *args, **kwargs)
         except TypeError:

@@ -24,7 +24,7 @@ def takes_arrays(function: Callable) -> Callable:
     """Returns a function of Tensors that takes Arrays too, also in a list."""
 
     @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args, **kwargs):
         if overriding and (answer := overriding.dispatch(call, args, kwargs)) is not NotImplemented:
             return answer
         try:

@@ -8,7 +8,6 @@ One that is outside is an error. On a GPU it is raised by a later call, the firs
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -23,7 +22,7 @@ ERRORS = {error.__name__: error for error in (IndexError, RuntimeError, ValueErr
 def check_range(
     x: Tensor | RawArray, low: int, high: int, text: str, error: type[Exception] = RuntimeError,
     ignored: int | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Raises an error unless low <= x < high for all elements of a tensor, or array, of integers.
 
     Args:
@@ -47,9 +46,9 @@ def check_index(x: Tensor | RawArray, dim: int, size: int, name: str) -> None:
 
 
 def require_all(
-    valid: RawArray, text: str, error: type[Exception] = RuntimeError, found: Callable[[], Any] | None = None,
-    waits: bool = True,
-) -> None:  # fmt: skip
+    valid: RawArray, text: str, error: type[Exception] = RuntimeError,
+    found: Callable[[], object] | None = None, waits: bool = True,
+) -> None:
     """Raises an error unless all elements of an array of bools are true.
 
     Args:
@@ -65,7 +64,7 @@ def require_all(
 
 def require_range(
     x: np.ndarray, low: int, high: int, text: str, error: type[Exception], ignored: int | None = None
-) -> None:  # fmt: skip
+) -> None:
     """`check_range` of an array on the CPU, which is checked now."""
     if is_within(x, low, high):
         return

@@ -14,7 +14,7 @@ from .shape import as_writable, reshape
 
 __all__ = [
     "expand", "expand_as", "broadcast_to", "broadcast_tensors", "broadcast_shapes", "meshgrid",
-]  # fmt: skip
+]
 
 
 @op(view=True)

@@ -23,7 +23,7 @@ OLD_NAMES = {
     "int64": "LongTensor", "bool": "BoolTensor",
     "complex64": "ComplexFloatTensor", "complex128": "ComplexDoubleTensor",
     "uint16": "UInt16Tensor", "uint32": "UInt32Tensor", "uint64": "UInt64Tensor",
-}  # fmt: skip
+}
 
 
 class TensorType(type):
@@ -56,7 +56,7 @@ def typed(device: str) -> dict[str, TensorType]:
         name: TensorType(name, (), {
             "dtype": dtype, "device": device, "__qualname__": prefix + name,
             "__doc__": f"The tensors of dtype {dtype} on {device}; called with sizes or values, a new one.",
-        })  # fmt: skip
+        })
         for dtype, name in OLD_NAMES.items()
         if not name.startswith(("UInt", "Complex"))
     }
@@ -87,12 +87,8 @@ def _move(x, target):
 
 
 def to(
-    x: Tensor,
-    *args: Any,
-    dtype: DTypeLike = None,
-    device: DeviceLike = None,
-    copy: bool = False,
-    **ignored: Any,
+    x: Tensor, *args: Any, dtype: DTypeLike = None, device: DeviceLike = None, copy: bool = False,
+    **ignored: object,
 ) -> Tensor:
     """`x` in another dtype, on another device: `to("cuda")`, `to(float16)`, `to(other)`, `to(device, dtype)`.
 
@@ -198,7 +194,7 @@ def type(x: Tensor, dtype: DTypeLike = None, non_blocking: bool = False) -> Tens
 def caster(dtype: DTypeLike):
     """`x.half()`, `x.long()`, …"""
 
-    def cast(x: Tensor, memory_format: Any = None) -> Tensor:
+    def cast(x: Tensor, memory_format: object = None) -> Tensor:
         return to(x, dtype)
 
     cast.__doc__ = f"`x` as {dtype}."

@@ -15,7 +15,7 @@ __all__ = [
     "eq", "ne", "lt", "le", "gt", "ge", "logical_not", "logical_and", "logical_or", "logical_xor",
     "bitwise_not", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift",
     "isnan", "isinf", "isfinite", "isposinf", "isneginf", "isreal", "isclose", "allclose", "equal",
-]  # fmt: skip
+]
 
 
 @op(promote="common", tensors=1, half="float16")

@@ -22,7 +22,7 @@ from .shape import matrix_transpose
 __all__ = [
     "angle", "complex", "conj", "conj_physical", "imag", "polar", "real", "resolve_conj", "view_as_complex",
     "view_as_real",
-]  # fmt: skip
+]
 
 
 def complex(real: Tensor, imag: Tensor) -> Tensor:

@@ -32,7 +32,7 @@ _DL_CPU, _DL_CUDA = 1, 2  # DLPack's numbers of device types
 __all__ = [
     "zeros", "ones", "empty", "full", "zeros_like", "ones_like", "empty_like", "full_like",
     "eye", "tensor", "as_tensor", "from_numpy", "frombuffer", "from_dlpack",
-]  # fmt: skip
+]
 
 
 def size_of(size: tuple, name: str) -> tuple[int, ...]:
@@ -76,11 +76,8 @@ def _constant(name: str, what: str) -> tuple:
     """A factory and its two relatives: `zeros(2, 3)`, `zeros_like(x)`, `x.new_zeros(2, 3)`."""
 
     def make(
-        *size: int | Sequence[int],
-        dtype: DTypeLike = None,
-        device: DeviceLike = None,
-        requires_grad: bool = False,
-        **keywords: Any,
+        *size: int | Sequence[int], dtype: DTypeLike = None, device: DeviceLike = None,
+        requires_grad: bool = False, **keywords,
     ) -> Tensor:
         size = size_argument(size, keywords, name)
         return new_array(name, size, dtype=dtype, device=device, requires_grad=requires_grad)
@@ -88,12 +85,12 @@ def _constant(name: str, what: str) -> tuple:
     def like(
         input: Tensor, *, dtype: DTypeLike = None, device: DeviceLike = None, requires_grad: bool = False,
         memory_format: memory_format | None = None,
-    ) -> Tensor:  # fmt: skip
+    ) -> Tensor:
         kind = same_kind(input, dtype, device, f"{name}_like")
         check_format(memory_format, input.ndim, f"{name}_like")
         return make(input.shape, **kind, requires_grad=requires_grad)
 
-    def new(self: Tensor, *size: int | Sequence[int], **keywords: Any) -> Tensor:
+    def new(self: Tensor, *size: int | Sequence[int], **keywords) -> Tensor:
         return make(*size, **_same_kind(self, keywords))
 
     for function, own_name in ((make, name), (like, f"{name}_like"), (new, f"new_{name}")):
@@ -111,7 +108,7 @@ def _shape_of(name: str, arguments: str = "2, 3") -> str:
     return f">>> mytorch.{name}({arguments}).shape\nSize([2, 3])\n"
 
 
-def same_kind(input: Any, dtype: DTypeLike, device: DeviceLike, name: str) -> dict:
+def same_kind(input: object, dtype: DTypeLike, device: DeviceLike, name: str) -> dict:
     if not isinstance(input, Tensor):
         raise TypeError(f"{name}(): expected a Tensor, got {type(input).__name__}")
     return _same_kind(input, {"dtype": dtype, "device": device})
@@ -128,11 +125,7 @@ empty, empty_like, new_empty = _constant("empty", "Uninitialized memory")
 
 
 def full(
-    size: Sequence[int],
-    fill_value: Tensor | Number,
-    *,
-    dtype: DTypeLike = None,
-    device: DeviceLike = None,
+    size: Sequence[int], fill_value: Tensor | Number, *, dtype: DTypeLike = None, device: DeviceLike = None,
     requires_grad: bool = False,
 ) -> Tensor:
     """A tensor filled with `fill_value`.
@@ -158,11 +151,7 @@ def full(
 
 
 def full_like(
-    input: Tensor,
-    fill_value: Tensor | Number,
-    *,
-    dtype: DTypeLike = None,
-    device: DeviceLike = None,
+    input: Tensor, fill_value: Tensor | Number, *, dtype: DTypeLike = None, device: DeviceLike = None,
     requires_grad: bool = False,
 ) -> Tensor:
     """A tensor filled with `fill_value`, in the shape, dtype and on the device of `input`.
@@ -184,11 +173,7 @@ def new_full(self: Tensor, size: Sequence[int], fill_value: Tensor | Number, **k
 
 
 def eye(
-    n: int,
-    m: int | None = None,
-    *,
-    dtype: DTypeLike = None,
-    device: DeviceLike = None,
+    n: int, m: int | None = None, *, dtype: DTypeLike = None, device: DeviceLike = None,
     requires_grad: bool = False,
 ) -> Tensor:
     """The (n, m) matrix with ones on its diagonal; m = n if it isn't given.

@@ -19,7 +19,7 @@ from .shape import as_writable, reshape
 
 __all__ = [
     "diagonal", "diag", "diag_embed", "diagflat", "trace", "tril", "triu", "tril_indices", "triu_indices",
-]  # fmt: skip
+]
 
 
 @op(view=True)
@@ -141,7 +141,7 @@ def _also_of_ones(triangle: Callable) -> Callable:
     def call(
         input: Tensor | tuple[int, ...], diagonal: int = 0, *, dtype: DTypeLike = None,
         device: DeviceLike = None,
-    ) -> Tensor:  # fmt: skip
+    ) -> Tensor:
         if isinstance(input, tuple):
             input = ones(input, dtype=dtype, device=device)
         elif dtype is not None or device is not None:

@@ -6,7 +6,6 @@ import math
 import string
 from collections.abc import Iterable, Sequence
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 
@@ -61,7 +60,7 @@ def einsum(*args: str | Tensor | Sequence) -> Tensor:
 def tensordot(
     a: Tensor, b: Tensor, dims: int | Sequence[Sequence[int]] | Tensor = 2, *,
     axes: int | Sequence[Sequence[int]] | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """The sum of products over dims of `a` and as many of `b`: the result has the others of `a`, then of `b`.
 
     Args:
@@ -165,7 +164,7 @@ def _by_letters(args: Sequence) -> tuple:
     return ",".join(texts) + output, *args[: 2 * count : 2]
 
 
-def _subscripts(names: Any) -> str:
+def _subscripts(names: object) -> str:
     if not isinstance(names, (list, tuple)):
         raise TypeError(f"einsum(): expected a list of subscripts after an operand, got {names!r}")
     for n in names:

@@ -135,7 +135,7 @@ def check_integers(name: str, index: Tensor | RawArray, dtypes: tuple[str, ...] 
 def check_bounds(
     name: str, index: Tensor | RawArray, dim: int, size: int, error: type[Exception] = RuntimeError,
     negative: bool = False,
-) -> None:  # fmt: skip
+) -> None:
     """Raises unless 0 <= index < size; if `negative`, from -size on; see `bounds`."""
     text = f"{name}(): index {{bad}} is out of bounds for dimension {dim} with size {size}"
     check_range(index, -size if negative else 0, size, text, error)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..backends.device import RawArray
+from ..backends.device import RawArray, is_on_host
 from ..backends.dtypes import is_half
 from ..core.op import op
 
@@ -131,7 +131,7 @@ def _sum_rows(rows: RawArray, index: RawArray, count: int) -> RawArray:
     if dtype is not None:
         rows = rows.astype(dtype)
     total = np.zeros((count, rows.shape[1]), rows.dtype, like=rows)
-    if not isinstance(rows, np.ndarray):
+    if not is_on_host(rows):
         bits = np.uint64 if rows.dtype == np.int64 else rows.dtype  # CuPy adds those only unsigned
         np.add.at(total.view(bits), index, rows.view(bits))
     elif rows.shape[1] == 1:

@@ -19,6 +19,7 @@ from ..backends.device import (
     RawArray,
     computes,
     device_of,
+    has_values,
     in_kind_of,
     is_raw,
     is_readable,
@@ -42,7 +43,7 @@ __all__ = ["index_put", "select", "narrow"]
 _PLAIN = {int, slice, type(None), type(Ellipsis)}
 
 
-def getitem(x: Tensor, index: Any) -> Tensor:
+def getitem(x: Tensor, index: object) -> Tensor:
     """x[index]: a view if the index has only ints, slices, None and `…`, a copy if it has arrays or bools.
 
     Raises:
@@ -67,7 +68,7 @@ def getitem(x: Tensor, index: Any) -> Tensor:
     return result
 
 
-def setitem(x: Tensor, index: Any, value: Any) -> None:
+def setitem(x: Tensor, index: object, value: object) -> None:
     """x[index] = value, broadcast and cast; differentiable in both.
 
     Raises:
@@ -82,7 +83,7 @@ def setitem(x: Tensor, index: Any, value: Any) -> None:
     _set(x, index, value, "__setitem__")
 
 
-def _set(x: Tensor, index: Any, value: Any, name: str) -> None:
+def _set(x: Tensor, index: object, value: object, name: str) -> None:
     basic, arrays = _read(x, index)
     if not arrays:
         write(x, value, basic, name)
@@ -252,7 +253,7 @@ def _is_like_a_tuple(index: list) -> bool:
     warnings.warn(
         "x[[a, b]] with lists or tensors a, b is taken as x[a, b], as in PyTorch; write x[a, b], or one "
         "array", stacklevel=4,
-    )  # fmt: skip
+    )
     return True
 
 
@@ -276,7 +277,7 @@ def _split_index(x: Tensor, items: list, rest: int) -> tuple[tuple | None, dict[
                     f"the shape of the mask {list(i.shape)} does not match the shape of the indexed tensor "
                     f"{list(x.shape)} at dimension {source}"
                 )
-            if type(i) is np.ndarray and device_of(raw_of(x)) is not CPU:  # a mask with elements
+            if i.dtype == bool and has_values(i) and not is_readable(raw_of(x)):  # its places are known
                 places = _masks_to_indices({target: i})
                 arrays.update({dim: move(place, x.device) for dim, place in places.items()})
             else:
@@ -334,13 +335,13 @@ def _index_array(i: object, x: Tensor) -> Any:
         return raw if raw.dtype == bool else int(raw) if is_readable(raw) else 0
     if raw.dtype.kind == "u":
         raw = raw.astype(np.int64)
-    if type(raw) is np.ndarray and raw.dtype == bool and not is_readable(raw_of(x)):
+    if raw.dtype == bool and has_values(raw) and not is_readable(raw_of(x)):
         return raw  # `_split_index` counts what it chooses
     same = isinstance(i, Tensor) and raw is raw_of(i) and device_of(raw) is target
     return i if same else move(raw, target)  # a Tensor stays one: autograd notices if it is written to later
 
 
-def _is_element(i: Any) -> bool:
+def _is_element(i: object) -> bool:
     """Whether an item of an index is an array without dims of an integer."""
     return getattr(i, "ndim", None) == 0 and i.dtype != bool
 

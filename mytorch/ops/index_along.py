@@ -76,7 +76,7 @@ def _index_add(x, dim, index, source, alpha):
     y = x + alpha * scatter_sum(source, (index,), (dim,), x.shape)
     return y.astype(x.dtype, copy=False), (
         lambda g: g, None, None, lambda g: alpha * gather_nd.dual(g, index, dims=(dim,)),
-    )  # fmt: skip
+    )
 
 
 @numpy_names

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -37,7 +36,7 @@ def inplace(function: Callable, name: str | None = None) -> Callable:
     name = name or f"{function.__name__}_"
 
     @functools.wraps(function)
-    def call(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    def call(x: Tensor, *args, **kwargs) -> Tensor:
         if overriding and (answer := overriding.dispatch(call, (x, *args), kwargs)) is not NotImplemented:
             return answer
         dtype = kwargs.get("dtype")
@@ -61,7 +60,7 @@ def inplace(function: Callable, name: str | None = None) -> Callable:
     return call
 
 
-def write(x: Tensor, value: Any, index: Any = ..., name: str = "copy_") -> Tensor:
+def write(x: Tensor, value: object, index: object = ..., name: str = "copy_") -> Tensor:
     """x[index] = value, broadcast, cast and moved to x's device; differentiable in both.
 
     Args:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 from ..core.tensor import Tensor, from_raw, increment_version, raw_of
 from .inplace import check_history, recorded
@@ -25,7 +24,7 @@ def inplace_view(function: Callable) -> Callable:
     name = f"{function.__name__}_"
 
     @functools.wraps(function)
-    def call(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    def call(x: Tensor, *args, **kwargs) -> Tensor:
         if recorded((x,)):
             check_history(x, name)
         before = x.node

@@ -15,7 +15,7 @@ from .shape import reshape, unsqueeze
 __all__ = [
     "cat", "concat", "concatenate", "stack", "hstack", "vstack", "row_stack", "dstack", "column_stack",
     "atleast_1d", "atleast_2d", "atleast_3d",
-]  # fmt: skip
+]
 
 
 @numpy_names
@@ -186,7 +186,7 @@ def atleast_3d(*tensors: Tensor | Sequence[Tensor]) -> Tensor | tuple[Tensor, ..
     return _each(
         tensors, "atleast_3d",
         lambda x: x if x.ndim > 2 else unsqueeze(x, -1) if x.ndim == 2 else reshape(x, 1, -1, 1),
-    )  # fmt: skip
+    )
 
 
 def _each(tensors: tuple, name: str, function: Callable) -> Tensor | tuple[Tensor, ...]:

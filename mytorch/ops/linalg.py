@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ..backends.blas import product, rows
@@ -181,7 +179,7 @@ def check_dtypes(name: str, *arrays: RawArray) -> None:
         raise NotImplementedError(f"{name}(): not implemented for bool tensors")
 
 
-def expect_dims(name: str, x: Any, x_ndim: int, y: Any, y_ndim: int) -> None:
+def expect_dims(name: str, x: RawArray, x_ndim: int, y: RawArray, y_ndim: int) -> None:
     """Raises unless these are tensors of these numbers of dims."""
     got = tuple(getattr(a, "ndim", type(a).__name__) for a in (x, y))
     if any(isinstance(n, str) for n in got):

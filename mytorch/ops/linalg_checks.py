@@ -62,7 +62,7 @@ def _raising(x: Any) -> Any:
     return importlib.import_module("cupyx").errstate(linalg="raise")
 
 
-def transposed(x: Any) -> Any:
+def transposed(x: RawArray) -> RawArray:
     """The matrices with rows and columns exchanged: a view."""
     return np.swapaxes(x, -1, -2)
 

@@ -155,10 +155,7 @@ def _nonzero_each_dim(x):
 
 
 def isin(
-    elements: Tensor | Number,
-    test_elements: Tensor | Number,
-    *,
-    assume_unique: bool = False,
+    elements: Tensor | Number, test_elements: Tensor | Number, *, assume_unique: bool = False,
     invert: bool = False,
 ) -> Tensor:
     """Tests whether each element is in `test_elements`; bool, in the shape of `elements`.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 __all__ = [
     "channels_last", "channels_last_3d", "contiguous_format", "memory_format", "preserve_format",
-]  # fmt: skip
+]
 
 
 class memory_format:  # noqa: N801 - PyTorch's name

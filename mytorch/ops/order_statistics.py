@@ -160,7 +160,7 @@ def _check_numbers(name: str, x: RawArray) -> None:
 def quantile(
     x: Tensor, q: float | Tensor, dim: int | None = None, keepdim: bool = False, *,
     interpolation: str = "linear",
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """The element at rank q (n - 1) in order along `dim`, or of all; NaN if there is a NaN.
 
     Args:
@@ -182,7 +182,7 @@ def quantile(
 def nanquantile(
     x: Tensor, q: float | Tensor, dim: int | None = None, keepdim: bool = False, *,
     interpolation: str = "linear",
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """The quantile of all that is not NaN; otherwise as `quantile`.
 
     >>> mytorch.tensor([0.0, float("nan"), 2.0]).nanquantile(0.5)

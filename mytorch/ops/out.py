@@ -48,7 +48,7 @@ EXACT = """
 FACTORIES = {
     "arange", "empty", "eye", "full", "linspace", "logspace", "normal", "ones", "rand", "randint", "randn",
     "randperm", "zeros",
-}  # fmt: skip
+}
 
 
 def accepts_out(function: Callable) -> Callable:
@@ -64,7 +64,7 @@ def accepts_out(function: Callable) -> Callable:
     """
 
     @functools.wraps(function)
-    def call(*args: Any, out: Any = None, **kwargs: Any) -> Any:
+    def call(*args, out: Any = None, **kwargs):
         if overriding:
             given = kwargs if out is None else {**kwargs, "out": out}
             if (answer := overriding.dispatch(call, args, given)) is not NotImplemented:
@@ -128,7 +128,7 @@ def _write_out(out: Tensor, value: Tensor, name: str) -> None:
     increment_version(out)
 
 
-def _check_overlap(out: Tensor, value: Tensor, inputs: list, whole: Any, name: str) -> None:
+def _check_overlap(out: Tensor, value: Tensor, inputs: list, whole: object, name: str) -> None:
     """Raises if `out` shares memory with an input, or may when it is resized; `whole` inputs may be `out`."""
     check_writable(out, name, False)
     for x in inputs:

@@ -16,7 +16,7 @@ from .scalars import Number
 __all__ = [
     "is_complex", "is_floating_point", "is_nonzero", "is_same_size", "is_signed", "is_tensor", "numel",
     "result_type",
-]  # fmt: skip
+]
 
 
 def is_tensor(obj: Any) -> bool:

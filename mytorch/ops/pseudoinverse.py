@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from .reduce import sum
 from .shape import reshape, squeeze, unsqueeze
 from .svd import svdvals
 
+Tolerance: TypeAlias = float | Tensor | RawArray | None
+
 __all__ = ["pinverse"]
 
 
@@ -27,7 +29,8 @@ class LeastSquares(NamedTuple):
     singular_values: Tensor
 
 
-def threshold(largest: Any, shape: tuple[int, ...], atol: Any, rtol: Any) -> Any:
+def threshold(largest: RawArray, shape: tuple[int, ...], atol: Tolerance, rtol: Tolerance
+) -> RawArray:
     """The size up to which a singular value counts as 0: max(atol, rtol * largest).
 
     It is (..., 1) like `largest`, for tolerances that are numbers or (...). Without `rtol`
@@ -48,7 +51,7 @@ def _pinv(x, atol, rtol, hermitian):
     return p, lambda g: _pinv_vjp(x, p, g)
 
 
-def _general_pinv(x: RawArray, atol: Any, rtol: Any, _: bool) -> RawArray:
+def _general_pinv(x: RawArray, atol: Tolerance, rtol: Tolerance, _: bool) -> RawArray:
     u, s, vh = lapack("pinv", np.linalg.svd, x, full_matrices=False)
     if x.size == 0:
         return np.zeros((*x.shape[:-2], x.shape[-1], x.shape[-2]), x.dtype, like=x)
@@ -57,7 +60,7 @@ def _general_pinv(x: RawArray, atol: Any, rtol: Any, _: bool) -> RawArray:
     return np.matmul(np.conj(transposed(vh)) * inverse[..., None, :], np.conj(transposed(u)))
 
 
-def _hermitian_pinv(x: RawArray, atol: Any, rtol: Any, _: bool) -> RawArray:
+def _hermitian_pinv(x: RawArray, atol: Tolerance, rtol: Tolerance, _: bool) -> RawArray:
     values, vectors = lapack("pinv", np.linalg.eigh, x)
     if x.size == 0:
         return np.zeros_like(x)
@@ -87,7 +90,8 @@ def _pinv_vjp(x, p, g):
 
 
 def pinv(
-    A: Tensor, rcond: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None
+    A: Tensor, rcond: Tolerance = None, hermitian: bool = False, *, atol: Tolerance = None,
+    rtol: Tolerance = None,
 ) -> Tensor:
     """The Moore-Penrose inverses of matrices, (..., m, n) to (..., n, m).
 
@@ -111,7 +115,8 @@ def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
 
 
 def matrix_rank(
-    A: Tensor, tol: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None
+    A: Tensor, tol: Tolerance = None, hermitian: bool = False, *, atol: Tolerance = None,
+    rtol: Tolerance = None,
 ) -> Tensor:
     """How many singular values of the matrices (..., m, n) are above max(atol, rtol * largest), int64.
 

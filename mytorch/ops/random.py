@@ -22,7 +22,7 @@ from .scalars import integer
 
 __all__ = [
     "rand", "randn", "randint", "randperm", "normal", "bernoulli", "rand_like", "randn_like", "randint_like",
-]  # fmt: skip
+]
 
 BLOCK = 1 << 18  # elements that are drawn at a time
 
@@ -100,11 +100,7 @@ def _check_probability(p: RawArray | float, name: str) -> None:
 
 
 def _new(
-    draw: Callable,
-    size: tuple,
-    dtype: DTypeLike,
-    device: DeviceLike,
-    generator: Generator | None,
+    draw: Callable, size: tuple, dtype: DTypeLike, device: DeviceLike, generator: Generator | None,
     requires_grad: bool,
 ) -> Tensor:
     """The tensor `draw(size, dtype, rng)`, on the device."""
@@ -118,7 +114,7 @@ def _new(
 def rand(
     *size: int | Sequence[int], generator: Generator | None = None, dtype: DTypeLike = None,
     device: DeviceLike = None, requires_grad: bool = False, **keywords: Any,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Uniform numbers in [0, 1): `rand(2, 3)` or `rand((2, 3))`; float32 by default.
 
     >>> mytorch.rand(2, 3).shape
@@ -131,7 +127,7 @@ def rand(
 def randn(
     *size: int | Sequence[int], generator: Generator | None = None, dtype: DTypeLike = None,
     device: DeviceLike = None, requires_grad: bool = False, **keywords: Any,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Normal numbers of mean 0 and variance 1: `randn(2, 3)` or `randn((2, 3))`; float32 by default.
 
     >>> mytorch.randn(2, 3).shape
@@ -145,7 +141,7 @@ def randint(
     *bounds: int | Sequence[int], low: int | None = None, high: int | None = None,
     size: Sequence[int] | None = None, generator: Generator | None = None, dtype: DTypeLike = None,
     device: DeviceLike = None, requires_grad: bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Integers from `low` to `high - 1`, each as likely: `randint(high, size)` or `randint(low, high, size)`.
 
     Args:
@@ -204,7 +200,7 @@ def randn_like(
 def randint_like(
     input: Tensor, *bounds: int | Sequence[int], low: int | None = None, high: int | None = None,
     generator=None, dtype=None, device=None, requires_grad: bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Integers from `low` (or 0) to `high - 1`, in the shape, dtype and on the device of `input`.
 
     >>> mytorch.randint_like(mytorch.ones(2), 10).shape
@@ -220,7 +216,7 @@ def randint_like(
 def randperm(
     n: int, *, generator: Generator | None = None, dtype: DTypeLike = None, device: DeviceLike = None,
     requires_grad: bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """The integers from 0 to n - 1 in random order; int64 by default.
 
     >>> mytorch.randperm(4).sort().values
@@ -256,7 +252,7 @@ def normal(
     mean: Tensor | float = 0.0, std: Tensor | float = 1.0, size: Sequence[int] | None = None, *,
     generator: Generator | None = None, dtype: DTypeLike = None, device: DeviceLike = None,
     requires_grad: bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Normal numbers, with a mean and a standard deviation an element, or in a size: `normal(0, 1, (2, 3))`.
 
     Args:

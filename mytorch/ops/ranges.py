@@ -21,7 +21,7 @@ def arange(
     *bounds: Tensor | Number, start: Tensor | Number | None = None, end: Tensor | Number | None = None,
     step: Tensor | Number | None = None,
     dtype: DTypeLike = None, device: DeviceLike = None, requires_grad: bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """start, start + step, start + 2 step, … below `end`: `arange(end)` or `arange(start, end, step=1)`.
 
     The dtype is int64 if all three are integers, else the default float; floats are computed in float64.
@@ -74,11 +74,7 @@ def _range_arguments(bounds: tuple, given: dict) -> list:
 
 
 def _line(
-    value: Any,
-    count: int,
-    dtype: np.dtype,
-    device: DeviceLike,
-    requires_grad: bool,
+    value: Any, count: int, dtype: np.dtype, device: DeviceLike, requires_grad: bool,
     exact: np.dtype = dtypes.float64,
 ) -> Tensor:
     """value(0), …, value(count - 1), computed in `exact`."""
@@ -89,13 +85,8 @@ def _line(
 
 
 def linspace(
-    start: Tensor | Number,
-    end: Tensor | Number,
-    steps: int,
-    *,
-    dtype: DTypeLike = None,
-    device: DeviceLike = None,
-    requires_grad: bool = False,
+    start: Tensor | Number, end: Tensor | Number, steps: int, *, dtype: DTypeLike = None,
+    device: DeviceLike = None, requires_grad: bool = False,
 ) -> Tensor:
     """`steps` numbers from `start` to `end`, both included, evenly spaced.
 
@@ -116,7 +107,7 @@ def linspace(
 def logspace(
     start: Tensor | Number, end: Tensor | Number, steps: int, base: float = 10.0, *,
     dtype: DTypeLike = None, device: DeviceLike = None, requires_grad: bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """`steps` powers of `base`, whose exponents are evenly spaced from `start` to `end`, both included.
 
     Raises:

@@ -23,7 +23,7 @@ from .shape import reshape, transpose
 
 __all__ = [
     "repeat", "tile", "repeat_interleave", "flip", "fliplr", "flipud", "rot90", "roll", "diff",
-]  # fmt: skip
+]
 
 
 @op(half="float16")
@@ -62,10 +62,7 @@ def _tile(x, counts):
 
 @numpy_names
 def repeat_interleave(
-    input: Tensor,
-    repeats: Tensor | int | Sequence[int] | None = None,
-    dim: int | None = None,
-    *,
+    input: Tensor, repeats: Tensor | int | Sequence[int] | None = None, dim: int | None = None, *,
     output_size: int | None = None,
 ) -> Tensor:
     """Each slice of `input` along `dim` (None: each element) repeated next to itself, `repeats` times.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ..backends.device import RawArray, is_raw
+from ..backends.device import RawArray, is_on_host, is_raw
 from ..backends.dtypes import is_floating_point
 from ..core.op import op
 from ..core.tensor import Tensor
@@ -134,7 +134,7 @@ def _add_along(g, index, axis):
 
 def running(function: Callable, x: RawArray, axis: int) -> RawArray:
     """function.accumulate(x, axis), which only NumPy has, for an associative ufunc."""
-    if isinstance(x, np.ndarray):
+    if is_on_host(x):
         return function.accumulate(x, axis)
     if is_raw(x) and x.shape[axis] < 2:
         return x.copy()  # `scan` would return x itself, as it may for a Tensor

@@ -24,13 +24,8 @@ __all__ = ["scatter", "scatter_add", "scatter_reduce"]
 
 
 def scatter(
-    input: Tensor,
-    dim: int,
-    index: Tensor,
-    src: Tensor | Number | None = None,
-    *,
-    value: Number | None = None,
-    reduce: str | None = None,
+    input: Tensor, dim: int, index: Tensor, src: Tensor | Number | None = None, *,
+    value: Number | None = None, reduce: str | None = None,
 ) -> Tensor:
     """A copy of `input` in which y[i, index[i, j, k], k] = src[i, j, k] for dim 1, and so on.
 
@@ -103,7 +98,7 @@ def _scatter_add(x, dim, index, src):
     y = x + scatter_sum(src, places, dims, whole).reshape(shape)
     return y.astype(x.dtype, copy=False), (
         lambda g: g, None, None, lambda g: gather_nd.dual(at_least_1d(g), *places, dims=dims),
-    )  # fmt: skip
+    )
 
 
 def scatter_reduce(

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from ..backends.device import RawArray
+from ..backends.device import RawArray, is_on_host
 from ..backends.dtypes import is_floating_point
 from ..core.op import op
 from ..core.tensor import Tensor, raw_of
@@ -31,7 +31,7 @@ def scatter_extreme(x, dim, index, src, greatest, include_self):
 
     return y.reshape(shape), (
         grad_x, None, None, lambda g: sent * gather_nd.dual(at_least_1d(g) / shares, *places, dims=dims),
-    )  # fmt: skip
+    )
 
 
 @op
@@ -77,7 +77,7 @@ def _fold(fold: np.ufunc, x: RawArray, places: tuple, src: RawArray, include_sel
     y = np.copy(x)
     if not include_self:
         y[places] = _neutral(fold, y.dtype)
-    if isinstance(y, np.ndarray):
+    if is_on_host(y):
         fold.at(y, places, src)
     else:
         _fold_sorted(fold, y, places, src)

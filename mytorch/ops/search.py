@@ -21,7 +21,7 @@ __all__ = ["searchsorted", "bucketize", "bincount", "histc", "histogram"]
 def searchsorted(
     sorted_sequence: Tensor, input: Tensor | float, *, out_int32: bool = False, right: bool = False,
     side: str | None = None, sorter: Tensor | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """The indices at which to insert values into an ordered sequence so that it stays in order.
 
     y = i means sorted_sequence[i - 1] < value <= sorted_sequence[i], with `right` <= and <.
@@ -199,7 +199,7 @@ class Histogram(NamedTuple):
 def histogram(
     input: Tensor, bins: int | Tensor, *, range: tuple[float, float] | None = None,
     weight: Tensor | None = None, density: bool = False,
-) -> Histogram:  # fmt: skip
+) -> Histogram:
     """Returns (hist, bin_edges), the number of elements in each bin and the edges of the bins.
 
     Bin i has the elements from edge i to below edge i + 1; the last one includes its right edge. Elements

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from .memory_formats import check_format
 __all__ = [
     "reshape", "view", "reshape_as", "view_as", "flatten", "ravel", "unflatten", "squeeze", "unsqueeze",
     "transpose", "swapaxes", "swapdims", "t", "permute", "movedim", "moveaxis", "contiguous",
-]  # fmt: skip
+]
 
 
 # Another shape.
@@ -308,7 +307,7 @@ def _contiguous(x):
     return x.copy(), lambda g: g  # in C order, unlike np.copy
 
 
-def contiguous(input: Tensor, memory_format: Any = None) -> Tensor:
+def contiguous(input: Tensor, memory_format: object = None) -> Tensor:
     """The input itself if its elements lie in memory in order, else a copy of which that is true.
 
     Args:

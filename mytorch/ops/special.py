@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ..backends.device import RawArray
+from ..backends.device import RawArray, is_on_host
 from ..backends.memory_order import flat, memory_order, unflat
 from ..core.op import op
 
@@ -23,27 +23,27 @@ _NEAR = (
     (1.85777706184603153e-1, 3.16112374387056560e0, 1.13864154151050156e2, 3.77485237685302021e2,
      3.20937758913846947e3),
     (1.0, 2.36012909523441209e1, 2.44024637934444173e2, 1.28261652607737228e3, 2.84423683343917062e3),
-)  # fmt: skip
+)
 _MIDDLE = (
     (2.15311535474403846e-8, 5.64188496988670089e-1, 8.88314979438837594e0, 6.61191906371416295e1,
      2.98635138197400131e2, 8.81952221241769090e2, 1.71204761263407058e3, 2.05107837782607147e3,
      1.23033935479799725e3),
     (1.0, 1.57449261107098347e1, 1.17693950891312499e2, 5.37181101862009858e2, 1.62138957456669019e3,
      3.29079923573345963e3, 4.36261909014324716e3, 3.43936767414372164e3, 1.23033935480374942e3),
-)  # fmt: skip
+)
 _FAR = (
     (1.63153871373020978e-2, 3.05326634961232344e-1, 3.60344899949804439e-1, 1.25781726111229246e-1,
      1.60837851487422766e-2, 6.58749161529837803e-4),
     (1.0, 2.56852019228982242e0, 1.87295284992346047e0, 5.27905102951428412e-1, 6.05183413124413191e-2,
      2.33520497626869185e-3),
-)  # fmt: skip
+)
 # erf(x) = tanh(x p(x^2)) in single precision: p, lowest power first, is the minimax fit to atanh(erf(x)) / x
 # for |x| <= 4, weighted with its effect on the result, by iteratively reweighted least squares (C. L. Lawson,
 # 1961). The relative error of the result is below 2.3e-7; beyond 4 it is 1.
 _SINGLE = (
     1.128379247, 1.027698641e-1, -1.952880924e-4, -6.148382944e-4, 8.459659956e-5, -4.794607051e-6,
     2.757613037e-8, 5.421605749e-9,
-)  # fmt: skip
+)
 
 
 @op(promote="float")
@@ -91,7 +91,7 @@ def by_blocks(x, function):
 
 
 def _by_blocks(x: RawArray, function: Callable) -> RawArray:
-    if not isinstance(x, np.ndarray) or x.size <= BLOCK:
+    if not is_on_host(x) or x.size <= BLOCK:
         return function(x)
     order = memory_order(x)
     row, out = flat(x, order), np.empty(x.size, x.dtype)

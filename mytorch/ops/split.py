@@ -9,7 +9,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from ..backends.address import address_of
-from ..backends.device import RawArray, join
+from ..backends.device import RawArray, is_on_host, join
 from ..core.graph import owner_of
 from ..core.op import op, require_tensor
 from ..core.tensor import Tensor
@@ -18,14 +18,14 @@ from .index import getitem
 
 __all__ = [
     "split", "split_with_sizes", "chunk", "tensor_split", "hsplit", "vsplit", "dsplit", "unbind",
-]  # fmt: skip
+]
 
 
 @numpy_names
 def split(
     tensor: Tensor, split_size_or_sections: int | Sequence[int] | None = None, dim: int = 0, *,
     split_size: int | Sequence[int] | None = None,
-) -> tuple[Tensor, ...]:  # fmt: skip
+) -> tuple[Tensor, ...]:
     """The tensor split along `dim` into parts of this size (the last may be smaller) or these sizes; views.
 
     Args:
@@ -89,12 +89,8 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
 
 @numpy_names
 def tensor_split(
-    input: Tensor,
-    indices_or_sections: int | Sequence[int] | Tensor | None = None,
-    dim: int = 0,
-    *,
-    indices: Sequence[int] | None = None,
-    sections: int | None = None,
+    input: Tensor, indices_or_sections: int | Sequence[int] | Tensor | None = None, dim: int = 0, *,
+    indices: Sequence[int] | None = None, sections: int | None = None,
 ) -> tuple[Tensor, ...]:
     """The input split along `dim` into a number of parts, as equal as possible, or at these indices; views.
 
@@ -200,7 +196,7 @@ def joined(parts: Sequence[RawArray], dim: int, new_dim: bool = False) -> np.nda
 
     None otherwise: parts of different memory, or not one after the other at equal distances.
     """
-    if not all([type(part) is np.ndarray and part.size for part in parts]):
+    if not all([is_on_host(part) and part.size for part in parts]):
         return None
     first = parts[0]
     shape, strides = list(first.shape), list(first.strides)

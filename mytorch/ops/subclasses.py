@@ -6,6 +6,7 @@ they would cost each tensor something. A subclass gets its own, which do, when i
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import copyreg
 import functools
@@ -43,7 +44,7 @@ def torch_function(
         return converted(func(*args, **(kwargs or {})), cls)
 
 
-def converted(result: Any, cls: type[Tensor]) -> Any:
+def converted(result: object, cls: type[Tensor]) -> Any:
     """Returns the tensors of a result as ones of a class, and anything else as it is."""
     if cls is Tensor:
         return result
@@ -101,20 +102,35 @@ def _new(cls: type[Tensor], *args: Any, **kwargs: Any) -> Tensor:
     return out
 
 
+def _new_for_init(cls: type[Tensor], *args: Any, **kwargs: Any) -> Tensor:
+    """`__new__` of a subclass that has only an `__init__`: makes the tensor of the arguments, if they are a
+    tensor's, for an `__init__` that calls `super().__init__()` without any, or not at all."""
+    out = object.__new__(cls)
+    with contextlib.suppress(TypeError, ValueError, RuntimeError):  # `__init__` passes on others
+        _first_init(cls)(out, *args, **kwargs)
+    return out
+
+
 def _first_init(cls: type[Tensor]) -> Callable:
     """Returns the `__init__` of the first of its bases that is ours: Tensor's, or a Parameter's."""
-    ours = [base for base in cls.__mro__ if base.__module__.partition(".")[0] == "mytorch"]
-    return next(vars(base)["__init__"] for base in ours if "__init__" in vars(base))
+    return next(vars(base)["__init__"] for base in cls.__mro__ if _is_ours(base) and "__init__" in vars(base))
+
+
+def _is_ours(cls: type) -> bool:
+    return cls.__module__.partition(".")[0] == "mytorch"
 
 
 @functools.wraps(_set)
 def _init(self: Tensor, *args: Any, **kwargs: Any) -> None:
     """`Tensor.__init__`, from then on: called as `super().__init__()` it keeps what `__new__` has made."""
     if args or kwargs or not hasattr(self, "_data"):
+        if not (args or kwargs) and type(self).__new__ is _new_for_init:
+            name = type(self).__name__
+            raise TypeError(f"{name}: the arguments make no tensor, and super().__init__() got no others")
         _set(self, *args, **kwargs)
 
 
-def _keep(self: Tensor, *args: Any, **kwargs: Any) -> None:
+def _keep(self: Tensor, *args: object, **kwargs: object) -> None:
     """In place of `__init__`, where a subclass has only a `__new__`."""
 
 
@@ -135,7 +151,8 @@ def _copies_attributes(deepcopy: Callable) -> Callable:
     return __deepcopy__
 
 
-def _reduce(self: Tensor) -> tuple:
+def reduced_with_attributes(self: Tensor) -> tuple:
+    """`__reduce__`, for copies and pickles, with what a class or a user adds."""
     return *Tensor.__reduce__(self), (None, _attributes(self))
 
 
@@ -149,12 +166,20 @@ def prepare_subclass(cls: type[Tensor], **kwargs: Any) -> None:
         if cls.__init__ is _first_init(cls):
             cls.__init__ = _keep
         Tensor.__new__, Tensor.__init__ = _new, _init
-    handler = cls.__torch_function__
-    if handler is disabled:
-        return
+    elif "__init__" in vars(cls) and cls.__new__ in (object.__new__, _new) and not _is_ours(cls):
+        cls.__new__, Tensor.__init__ = _new_for_init, _init
+    copies = cls.__deepcopy__ is Tensor.__deepcopy__ and not _is_ours(cls)  # a Parameter's copy has none
+    if cls.__torch_function__ is not disabled:
+        _forward_methods(cls)
+    if copies:
+        cls.__deepcopy__ = _copies_attributes(cls.__deepcopy__)
+    if cls.__reduce__ is Tensor.__reduce__:
+        cls.__reduce__ = reduced_with_attributes
+
+
+def _forward_methods(cls: type[Tensor]) -> None:
     note_class()
-    copies = cls.__deepcopy__ is Tensor.__deepcopy__
-    is_default = getattr(handler, "__func__", None) is torch_function
+    is_default = getattr(cls.__torch_function__, "__func__", None) is torch_function
     for name, x in vars(Tensor).items():
         if getattr(cls, name) is not x or (name.startswith("_") and name not in _SPECIAL) or name in _OWN:
             continue
@@ -163,15 +188,11 @@ def prepare_subclass(cls: type[Tensor], **kwargs: Any) -> None:
                 setattr(cls, name, _forwarding_property(x))
         elif hasattr(x, "__code__") and not asks(x):
             setattr(cls, name, _forwarding(x))
-    if copies:
-        cls.__deepcopy__ = _copies_attributes(cls.__deepcopy__)
-    if cls.__reduce__ is Tensor.__reduce__:
-        cls.__reduce__ = _reduce
 
 
 def _forwarding(function: Callable) -> Callable:
     @functools.wraps(function)
-    def method(*args: Any, **kwargs: Any) -> Any:
+    def method(*args, **kwargs):
         answer = dispatch(function, args, kwargs)
         return function(*args, **kwargs) if answer is NotImplemented else answer
 
@@ -184,8 +205,8 @@ def _forwarding_property(x: property) -> property:
     return property(_forwarding_slot(get), None if x.fset is None else _forwarding_slot(set_), doc=x.__doc__)
 
 
-def _forwarding_slot(slot: Any) -> Callable:
-    def access(*args: Any) -> Any:
+def _forwarding_slot(slot: Callable) -> Callable:
+    def access(*args):
         answer = dispatch(slot, args, {})
         return slot(*args) if answer is NotImplemented else answer
 

@@ -26,7 +26,7 @@ ASKING = {
     ("ops.dims", "call"), ("ops.index", "getitem"), ("ops.index", "setitem"),
     ("ops.torch_function", "call"), ("autograd.gradients", "tensor_backward"),
     ("nn.functional.composite", "__call__"),
-}  # fmt: skip
+}
 _OF_MODES = {"tensor", "is_tensor"}  # their result is of no other class
 
 
@@ -34,14 +34,14 @@ class NoImplementation(TypeError):
     """Raised where all that override a function returned NotImplemented."""
 
 
-def disabled(*args: Any) -> Any:
+def disabled(*args: object) -> Any:
     """In place of `__torch_function__` in a class that overrides nothing, as Parameter."""
     return NotImplemented
 
 
-def overloaded(args: Iterable[Any]) -> list:
+def overloaded(args: Iterable[object]) -> list:
     """Returns the arguments that override functions, one of a class, in the order in which they are asked."""
-    found: dict[type, Any] = {}
+    found: dict[type, object] = {}
     for a in args:
         kind = type(a)
         if kind is not Tensor and kind not in found and _overrides(kind):
@@ -119,7 +119,7 @@ def overridable(function: Callable) -> Callable:
     """Returns a function, built of others, as one that can be overridden as a whole."""
 
     @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args, **kwargs):
         if overriding and (answer := dispatch(call, args, kwargs)) is not NotImplemented:
             return answer
         return function(*args, **kwargs)
@@ -158,7 +158,7 @@ def asks(function: Callable) -> bool:
     return (module, function.__code__.co_name) in {*ASKING, ("methods", "operation")}
 
 
-def operate(call: Callable, function: Callable, x: Any, y: Any, is_known: bool) -> Any:
+def operate(call: Callable, function: Callable, x: object, y: object, is_known: bool) -> Any:
     """Returns the result of an operator; NotImplemented makes Python ask the other operand."""
     try:
         answer = dispatch(function, (x, y), {})

@@ -15,7 +15,7 @@ __all__ = ["unique", "unique_consecutive"]
 def unique(
     x: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False,
     dim: int | None = None,
-) -> Tensor | tuple[Tensor, ...]:  # fmt: skip
+) -> Tensor | tuple[Tensor, ...]:
     """The unique elements in order, or along `dim` the unique slices; each NaN is one of its own.
 
     Args:

@@ -21,4 +21,4 @@ from .sgd import SGD
 __all__ = [
     "ASGD", "LBFGS", "SGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "FlatBuffer", "Lion", "Muon",
     "NAdam", "Optimizer", "RAdam", "RMSprop", "Rprop", "lr_scheduler", "swa_utils",
-]  # fmt: skip
+]

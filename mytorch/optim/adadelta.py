@@ -43,7 +43,7 @@ class Adadelta(Optimizer):
         self, params: Params, lr: float = 1.0, rho: float = 0.9, eps: float = 1e-6,
         weight_decay: float = 0, foreach: bool | None = None, *, capturable: bool = False,
         maximize: bool = False, differentiable: bool = False,
-    ):  # fmt: skip
+    ):
         super().__init__(params, checked_options(locals()))
 
     def state_names(self, group: ParamGroup) -> tuple[str, ...]:

@@ -51,7 +51,7 @@ class Adam(Optimizer):
         eps: float = 1e-8, weight_decay: float = 0, amsgrad: bool = False, *, foreach: bool | None = None,
         maximize: bool = False, capturable: bool = False, differentiable: bool = False,
         fused: bool | None = None, decoupled_weight_decay: bool = False,
-    ):  # fmt: skip
+    ):
         options = checked_options(locals())
         if foreach and not capturable:
             check_not_tensors({"lr": lr, "betas[0]": betas[0], "betas[1]": betas[1]})

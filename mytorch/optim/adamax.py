@@ -41,7 +41,7 @@ class Adamax(Optimizer):
         self, params: Params, lr: float = 2e-3, betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8, weight_decay: float = 0, foreach: bool | None = None, *, maximize: bool = False,
         differentiable: bool = False, capturable: bool = False,
-    ):  # fmt: skip
+    ):
         super().__init__(params, checked_options(locals()))
 
     def state_names(self, group: ParamGroup) -> tuple[str, ...]:

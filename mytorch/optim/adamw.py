@@ -29,8 +29,8 @@ class AdamW(Adam):
         eps: float = 1e-8, weight_decay: float = 1e-2, amsgrad: bool = False, *, maximize: bool = False,
         foreach: bool | None = None, capturable: bool = False, differentiable: bool = False,
         fused: bool | None = None,
-    ):  # fmt: skip
+    ):
         super().__init__(
             params, lr, betas, eps, weight_decay, amsgrad, foreach=foreach, maximize=maximize,
             capturable=capturable, differentiable=differentiable, fused=fused, decoupled_weight_decay=True,
-        )  # fmt: skip
+        )

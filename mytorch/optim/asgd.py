@@ -43,7 +43,7 @@ class ASGD(Optimizer):
         self, params: Params, lr: float = 1e-2, lambd: float = 1e-4, alpha: float = 0.75,
         t0: float = 1e6, weight_decay: float = 0, foreach: bool | None = None, maximize: bool = False,
         differentiable: bool = False, capturable: bool = False,
-    ):  # fmt: skip
+    ):
         super().__init__(params, checked_options(locals(), unchecked=("alpha",)))
 
     def state_names(self, group: ParamGroup) -> tuple[str, ...]:

@@ -17,7 +17,8 @@ from .update import CHUNK, CHUNK_CUDA, Chunk, why_no_kernel
 
 _OF_OPTIONS = ("max_exp_avg_sq", "momentum_buffer", "grad_avg")  # an option that was changed adds them
 
-StateDict = dict[Tensor, dict[str, Any]]  # by parameter: `Optimizer.state`
+State = dict[str, Any]  # of a parameter
+States = dict[Tensor, State]  # by parameter: `Optimizer.state`
 
 
 class FlatState:
@@ -41,9 +42,9 @@ class FlatState:
     """
 
     def __init__(
-        self, buffer: FlatBuffer, state: StateDict, names: Sequence[str], scalars: dict[str, float],
+        self, buffer: FlatBuffer, state: States, names: Sequence[str], scalars: dict[str, float],
         by_parameter: bool = False, kernel: str | None = None,
-    ):  # fmt: skip
+    ):
         self.buffer, self.device, self.by_parameter = buffer, buffer.device, by_parameter
         self.math_dtype = np.dtype(np.float32) if buffer.dtype.itemsize < 4 else buffer.dtype
         self._parts = 2 if buffer.dtype.kind == "c" else 1  # real numbers in an element
@@ -73,7 +74,7 @@ class FlatState:
         self._moments = {name: _as_reals(vector) for name, vector in buffer.moments.items()}
         self._keys, self._updates = self._scalar_keys(), 0
 
-    def _load(self, state: StateDict) -> None:
+    def _load(self, state: States) -> None:
         for i, p in enumerate(self.buffer.params):
             entry = state.get(p, {})
             found = {name: entry[name] for name in self._tensors if entry.get(name) is not None}
@@ -81,7 +82,7 @@ class FlatState:
                 self._load_entry(i, found)
                 self._store_entry(i, entry)
 
-    def _load_entry(self, i: int, found: dict[str, Any]) -> None:
+    def _load_entry(self, i: int, found: State) -> None:
         for name in self._tensors:
             if name not in found and name not in _OF_OPTIONS:
                 raise ValueError(f"the state of parameter {i} has {', '.join(found)}, but no '{name}'")
@@ -97,12 +98,12 @@ class FlatState:
                 raise ValueError(f"the state of parameter {i} has step {raw.min()}, expected at least 0")
             raw_of(tensor)[...] = raw.reshape(tensor.data.shape)
 
-    def _store_entry(self, i: int, entry: dict[str, Any]) -> None:
+    def _store_entry(self, i: int, entry: State) -> None:
         self._initialized[i] = True
         for name, tensors in self._tensors.items():
             entry[name] = self._stored[name][i] = tensors[i]
 
-    def is_current(self, state: StateDict, names: Sequence[str]) -> bool:
+    def is_current(self, state: States, names: Sequence[str]) -> bool:
         """Returns whether the optimizer's state still is these views; anyone may assign other tensors."""
         if tuple(self.buffer.moments) != tuple(names):
             return False
@@ -131,7 +132,7 @@ class FlatState:
         return all([initialized or p.grad is None for p, initialized in pairs])
 
     def begin_update(
-        self, first: int, last: int, state: StateDict, count: int | RawArray = 1
+        self, first: int, last: int, state: States, count: int | RawArray = 1
     ) -> tuple[int | RawArray, dict[str, RawArray]]:
         """Counts an update of params[first:last].
 
@@ -239,16 +240,16 @@ class GroupState:
     """
 
     def __init__(
-        self, params: Sequence[Tensor], state: StateDict, names: Sequence[str], scalars: dict[str, float],
+        self, params: Sequence[Tensor], state: States, names: Sequence[str], scalars: dict[str, float],
         by_parameter: bool, kernel: str | None,
-    ):  # fmt: skip
+    ):
         self._group, self._kernel = FlatGroup(params), kernel
         self.flats = [
             FlatState(buffer, state, names, scalars, by_parameter, kernel) for buffer in self._group.buffers
         ]
 
     def is_current(
-        self, params: Sequence[Tensor], state: StateDict, names: Sequence[str], kernel: str | None
+        self, params: Sequence[Tensor], state: States, names: Sequence[str], kernel: str | None
     ) -> bool:
         """Returns whether parameters, gradients and state are still where these flat vectors have them."""
         if kernel != self._kernel or not self._group.is_current(params):

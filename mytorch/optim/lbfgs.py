@@ -3,8 +3,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..backends.device import in_kind_of
 from ..core.grad_mode import enable_grad, no_grad
-from ..core.tensor import Tensor
+from ..core.tensor import Tensor, from_raw, raw_of
 from ..ops import cat, view_as_complex, view_as_real, zeros_like
 from ..ops.inplace import write
 from .line_search import Point, strong_wolfe
@@ -56,7 +57,7 @@ class LBFGS(Optimizer):
         self, params: Params, lr: float = 1, max_iter: int = 20, max_eval: int | None = None,
         tolerance_grad: float = 1e-7, tolerance_change: float = 1e-9, history_size: int = 100,
         line_search_fn: str | None = None,
-    ):  # fmt: skip
+    ):
         if isinstance(lr, Tensor) and lr.numel() != 1:
             raise ValueError(f"Tensor lr must be 1-element, got shape {list(lr.shape)}")
         if not lr >= 0:
@@ -65,7 +66,7 @@ class LBFGS(Optimizer):
             "lr": lr, "max_iter": max_iter, "max_eval": max_iter * 5 // 4 if max_eval is None else max_eval,
             "tolerance_grad": tolerance_grad, "tolerance_change": tolerance_change,
             "history_size": history_size, "line_search_fn": line_search_fn,
-        })  # fmt: skip
+        })
         if len(self.param_groups) != 1:
             raise ValueError(
                 "LBFGS doesn't support per-parameter options (parameter groups), "
@@ -73,7 +74,7 @@ class LBFGS(Optimizer):
             )
 
     @no_grad()
-    def step(self, closure: Callable[[], Any]) -> Any:
+    def step(self, closure: Callable[[], object]) -> Any:
         """Runs up to `max_iter` iterations, and returns the closure's first result.
 
         Args:
@@ -87,6 +88,8 @@ class LBFGS(Optimizer):
         state.setdefault("func_evals", 0)
         state.setdefault("n_iter", 0)
         result, loss, grad = _evaluated(closure, params)
+        if state["n_iter"]:
+            _lay_beside(state, grad)
         evals = 1
         state["func_evals"] += 1
         if _largest(grad) <= group["tolerance_grad"]:
@@ -103,6 +106,20 @@ class LBFGS(Optimizer):
             if is_last or evals >= group["max_eval"] or _has_converged(state, group, point):
                 break
         return result
+
+
+def _lay_beside(state: dict, grad: Tensor) -> None:
+    """Makes the vectors of the state arrays of the gradient's kind: a step within a block leaves others."""
+    if state["prev_flat_grad"].device is grad.device:
+        return
+
+    def laid(x: Tensor) -> Tensor:
+        return from_raw(in_kind_of(raw_of(x), grad.device))
+
+    for name in ("d", "prev_flat_grad"):
+        state[name] = laid(state[name])
+    for name in ("old_dirs", "old_stps"):
+        state[name][:] = map(laid, state[name])
 
 
 def _advance(closure, params, group, direction, start, t, evals, is_last):
@@ -179,7 +196,7 @@ def _search(closure, params, direction, start, t, tolerance, most):
     return strong_wolfe(evaluate, start, t, tolerance / max(_largest(direction), 1e-300), most)
 
 
-def _evaluated(closure: Callable[[], Any], params: list[Tensor]) -> tuple[Any, float, Tensor]:
+def _evaluated(closure: Callable[[], object], params: list[Tensor]) -> tuple[Any, float, Tensor]:
     """Returns the closure's result, the loss as a number, and the gradient as one vector."""
     with enable_grad():
         result = closure()

@@ -42,7 +42,7 @@ def strong_wolfe(
     while count < most:
         if _too_high(point, start) or (count > 1 and point.loss >= previous.loss) or (
             not _is_flat(point, start) and point.slope >= 0
-        ):  # fmt: skip
+        ):
             low, high = _ordered(previous, point)
             break
         if _is_flat(point, start):

@@ -44,7 +44,7 @@ class Lion(Optimizer):
     def __init__(
         self, params: Params, lr: float = 1e-4, betas: tuple[float, float] = (0.9, 0.99),
         weight_decay: float = 0, *, maximize: bool = False, fused: bool | None = None,
-    ):  # fmt: skip
+    ):
         super().__init__(params, checked_options(locals()))
 
     def state_names(self, group: ParamGroup) -> tuple[str, ...]:

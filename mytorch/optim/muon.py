@@ -52,7 +52,7 @@ class Muon(Optimizer):
         self, params: Params, lr: float = 1e-3, weight_decay: float = 0.1, momentum: float = 0.95,
         nesterov: bool = True, ns_coefficients: tuple[float, float, float] = (3.4445, -4.775, 2.0315),
         eps: float = 1e-7, ns_steps: int = 5, adjust_lr_fn: str | None = None,
-    ):  # fmt: skip
+    ):
         if adjust_lr_fn is not None and adjust_lr_fn not in RATIOS:
             raise ValueError(
                 f"Adjust learning rate function {adjust_lr_fn} is not supported, only {', '.join(RATIOS)}"

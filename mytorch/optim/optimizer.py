@@ -30,7 +30,7 @@ def _with_hooks(step: Callable) -> Callable:
     """Returns `step` with the calls of its hooks; it is applied to that of every subclass, too."""
 
     @functools.wraps(step)
-    def call(self: SavedState, *args: Any, **kwargs: Any) -> Any:
+    def call(self: SavedState, *args, **kwargs):
         self._stepped = True
         run = step if (stream := _state.stream) is None else stream.recorded_step(self, step)
         if not self._hooks:
@@ -187,7 +187,7 @@ class Optimizer(SavedState):
     # What all optimizers share.
 
     @_with_hooks
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+    def step(self, closure: Callable[[], object] | None = None) -> Any:
         """Updates every parameter that has a gradient.
 
         A gradient scaler may set two attributes before, numbers or tensors of one element: gradients are

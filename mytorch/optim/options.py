@@ -27,7 +27,7 @@ RANGES: dict[str, tuple[Callable[..., bool], str]] = {
             "alpha", "initial_accumulator_value", "lr_decay", "momentum", "momentum_decay", "weight_decay",
         )
     },
-}  # fmt: skip
+}
 
 
 def checked_options(arguments: dict[str, object], unchecked: Collection[str] = ()) -> dict[str, Any]:

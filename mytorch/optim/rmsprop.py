@@ -45,7 +45,7 @@ class RMSprop(Optimizer):
         self, params: Params, lr: float = 1e-2, alpha: float = 0.99, eps: float = 1e-8,
         weight_decay: float = 0, momentum: float = 0, centered: bool = False, capturable: bool = False,
         foreach: bool | None = None, maximize: bool = False, differentiable: bool = False,
-    ):  # fmt: skip
+    ):
         super().__init__(params, checked_options(locals()))
 
     def state_names(self, group: ParamGroup) -> tuple[str, ...]:

@@ -45,7 +45,7 @@ class Rprop(Optimizer):
         self, params: Params, lr: float = 1e-2, etas: tuple[float, float] = (0.5, 1.2),
         step_sizes: tuple[float, float] = (1e-6, 50), *, capturable: bool = False,
         foreach: bool | None = None, maximize: bool = False, differentiable: bool = False,
-    ):  # fmt: skip
+    ):
         super().__init__(params, checked_options(locals()))
 
     def state_names(self, group: ParamGroup) -> tuple[str, ...]:

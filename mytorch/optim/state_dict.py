@@ -85,7 +85,7 @@ class SavedState(Hooked):
         self._forget_hooks()
 
 
-def copied(value: Any, target: device | None = None, scalars: Container[str] = ()) -> Any:
+def copied(value: object, target: device | None = None, scalars: Container[str] = ()) -> Any:
     """Returns a copy of nested containers and their tensors; all but `scalars` go to `target`.
 
     The scalars are numbers on the CPU: on the device "meta" they would be lost.

@@ -98,7 +98,7 @@ class AveragedModel(Module):
     def __init__(
         self, model: Module, device: str | None = None, avg_fn: AverageOne | None = None,
         multi_avg_fn: AverageAll | None = None, use_buffers: bool = False,
-    ):  # fmt: skip
+    ):
         super().__init__()
         if avg_fn is not None and multi_avg_fn is not None:
             raise AssertionError("Only one of avg_fn and multi_avg_fn should be provided")
@@ -184,7 +184,7 @@ class SWALR(LRScheduler):
     def __init__(
         self, optimizer: Optimizer, swa_lr: float | list[float], anneal_epochs: int = 10,
         anneal_strategy: str = "cos", last_epoch: int = -1,
-    ):  # fmt: skip
+    ):
         check_optimizer(optimizer)
         rates = for_each_group("swa_lr", optimizer, swa_lr)
         for group, rate in zip(optimizer.param_groups, rates, strict=True):

@@ -12,7 +12,8 @@ from ..backends.device import CPU, RawArray, device, has_values
 from ..backends.dtypes import is_half
 from ..core.array import Array
 from ..core.tensor import Tensor, raw_of
-from ..nn.functional.composite import Unsupported, use_fused
+from ..nn.functional.composite import Unsupported
+from ..nn.functional.variant import uses_kernels
 from ..nn.fused_ops import registry
 from .param_groups import ParamGroup
 
@@ -180,7 +181,7 @@ def find_kernel(kernel: str | None, dtype: np.dtype, target: device, fused: bool
     Raises:
         Unsupported: it is demanded, and isn't available.
     """
-    if fused is False or not (fused or use_fused.default):
+    if fused is False or not (fused or uses_kernels()):
         return None
     try:
         if reason := why_no_kernel(kernel, dtype, target):

@@ -16,7 +16,7 @@ _SUMS = (
     "cpu_time_total", "self_cpu_time_total", "device_time_total", "self_device_time_total",
     "cpu_memory_usage", "self_cpu_memory_usage", "device_memory_usage", "self_device_memory_usage",
     "flops", "bytes",
-)  # fmt: skip
+)
 
 
 class FunctionEventAvg(TimeTexts):
@@ -81,12 +81,12 @@ class EventList(list):
         self, events: Iterable[FunctionEvent | FunctionEventAvg] = (), *, with_flops: bool = False,
         with_memory: bool = False, with_device: bool = False, with_shapes: bool = False,
         with_stack: bool = False,
-    ):  # fmt: skip
+    ):
         super().__init__(events)
         self._options = {
             "with_flops": with_flops, "with_memory": with_memory, "with_device": with_device,
             "with_stack": with_stack,
-        }  # fmt: skip
+        }
         self._with_shapes = with_shapes
 
     def key_averages(
@@ -170,7 +170,7 @@ class EventList(list):
         self, sort_by: str | None = None, row_limit: int = 100, max_src_column_width: int = 75,
         max_name_column_width: int = 55, max_shapes_column_width: int = 80, header: str | None = None,
         top_level_events_only: bool = False, time_unit: str | None = None,
-    ) -> str:  # fmt: skip
+    ) -> str:
         """Returns a table, a row for each average.
 
         Args:

@@ -76,13 +76,13 @@ def _complete(i: Instruction, pid: int, tid: int, zero: float) -> dict[str, obje
         "number": i.number, "phase": i.phase, "module": i.module, "bytes": i.nbytes,
         "result": ", ".join(map(str, i.outputs)), "at": i.site,
         "failed": i.failed,
-    }  # fmt: skip
+    }
     length = {"ph": "B"} if i.duration is None else {"ph": "X", "dur": round(1e6 * i.duration, 3)}
     return {
         **length, "name": i.name, "cat": i.kind, "pid": pid, "tid": tid,
         "ts": round(1e6 * (i.start - zero), 3),
         "args": {**arguments, **{k: v for k, v in facts.items() if v}},
-    }  # fmt: skip
+    }
 
 
 def _arrow(i: Instruction, start_lane: int, lane: int, zero: float) -> list[dict[str, object]]:

@@ -96,7 +96,7 @@ class MemoryRecord:
         for title, of in (
             ("phase", lambda m: m.phase), ("module", lambda m: m.module or "(no module)"),
             ("operation", lambda m: m.name),
-        ):  # fmt: skip
+        ):
             groups: dict[str, int] = defaultdict(int)
             for change in held:
                 groups[BEFORE if change.maker is None else of(change.maker)] += change.nbytes

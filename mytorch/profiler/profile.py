@@ -81,7 +81,7 @@ class profile:  # noqa: N801 - PyTorch's name
         on_trace_ready: Callable[[profile], Any] | None = None, record_shapes: bool = False,
         profile_memory: bool = False, with_stack: bool = False, with_flops: bool = False,
         with_modules: bool = False, acc_events: bool = False,
-    ):  # fmt: skip
+    ):
         possible = supported_activities()
         self.activities = possible if activities is None else set(activities)
         if self.activities - possible == {ProfilerActivity.CUDA} and self.activities & possible:
@@ -168,7 +168,7 @@ class profile:  # noqa: N801 - PyTorch's name
         self._events = EventList(
             [*earlier, *collector.events()], with_flops=self.with_flops, with_memory=self.profile_memory,
             with_device=ProfilerActivity.CUDA in self.activities, with_stack=self.with_stack,
-        )  # fmt: skip
+        )
         self._last = collector
 
     # Results.

@@ -75,7 +75,7 @@ def _all_gradients(i: Instruction) -> int:
 _PRODUCTS: dict[str, _Formula] = {
     **{name: row.flops for name, row in COMPOSITES.items() if row.flops is not None},
     "matmul": _matmul, "einsum": _einsum,
-}  # fmt: skip
+}
 _FORMULAS = {**_PRODUCTS, **{name: _elementwise for name, row in TABLE.items() if row.flops}}
 # Of vjps. Those of attention and recurrent layers compute all gradients at once. One that is differentiated
 # again has no arrays as outputs, and the operations in it are counted.

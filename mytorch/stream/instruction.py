@@ -78,7 +78,7 @@ class Instruction:
     def __init__(
         self, number: int, name: str, phase: str, module: str, signature: Signature, arguments: tuple,
         keywords: dict[str, object], parent: Instruction | None, rank: int, thread: int,
-    ):  # fmt: skip
+    ):
         self.number, self.name, self.phase, self.module = number, name, phase, module
         self.signature, self.arguments, self.keywords = signature, arguments, keywords
         self.parent, self.rank, self.thread = parent, rank, thread

@@ -69,7 +69,7 @@ class LogWriter(Sink):
 
     def __init__(
         self, path: str | os.PathLike, with_site: bool = False, ranks: tuple[int, int] | None = None
-    ):  # fmt: skip
+    ):
         self.wants_site = with_site
         self.rank, self.world_size = ranks or (rank_of_process(), world_size())
         path = Path(path).absolute()  # as of now: the program may go to another folder before its first line
@@ -235,7 +235,7 @@ def _earlier(logs: dict[Path, list[Instruction]]) -> list[Path]:
     return [
         file for file, found in logs.items()
         if began[file] < last - _APART or max(i.start + _seconds(i) for i in found) < last - _PAUSE
-    ]  # fmt: skip
+    ]
 
 
 def _seconds(i: Instruction) -> float:
@@ -301,7 +301,7 @@ def _started(match: re.Match, zero: float) -> Instruction:
         int(match["number"]), match["name"], match["phase"], module,
         None if is_block else tuple(k for k, _ in pairs),
         tuple(v for _, v in pairs), {}, None, int(match["rank"]), int(match["thread"] or 0),
-    )  # fmt: skip
+    )
     i.start, i.site = zero + float(match["time"]), match["site"] or ""
     return i
 

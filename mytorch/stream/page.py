@@ -266,7 +266,7 @@ def _read(path: Path, file: int) -> Reading | None:
         path, pid, rank, world_size, started, _text(job), count, operation, kind, bool(count) and not end,
         max(0.0, now - (end or begin)) if count else 0.0, dict(zip(KINDS, seconds, strict=True)), step,
         tokens_per_second, on_gpu, resident_memory(pid), done, now,
-    )  # fmt: skip
+    )
 
 
 def ask_for_trace(reading: Reading, seconds: float, instructions: int, path: str) -> int:

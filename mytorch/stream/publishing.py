@@ -44,7 +44,7 @@ class PageRecorder(Recorder):
     def begin(
         self, name: str, phase: str | None = None, signature: Signature = None, arguments: object = (),
         keywords: dict[str, object] | None = None, module: str | None = None, nested: bool = True,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         running, thread = Running(), self._thread
         running.name, running.inside, running.parent, running.nested = name, 0.0, thread.current, nested
         running.phase = phase or (FORWARD if thread.current is None else thread.current.phase)

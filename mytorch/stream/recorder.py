@@ -127,7 +127,7 @@ class Recorder:
     def begin(
         self, name: str, phase: str | None = None, signature: Signature = None, arguments: object = (),
         keywords: dict[str, object] | None = None, module: str | None = None, nested: bool = True,
-    ) -> Instruction:  # fmt: skip
+    ) -> Instruction:
         """Begins an instruction, within the one that runs.
 
         Args:
@@ -149,7 +149,7 @@ class Recorder:
         instruction = Instruction(
             next(self._numbers), name, phase, thread.path if module is None else module, signature,
             tuple(given), keywords, parent, self.rank, threading.get_ident(),
-        )  # fmt: skip
+        )
         if self.wants_site:
             instruction.site = call_site()
         if nested:
@@ -247,7 +247,7 @@ class Recorder:
         """Sets the instruction of a node that was just made."""
         node.instruction = self._thread.last
 
-    def call_vjp(self, node: Node, grad: Any, needed: set[Node] | None) -> tuple:
+    def call_vjp(self, node: Node, grad: RawArray, needed: set[Node] | None) -> tuple:
         """Calls `engine.call_vjp`, recorded; a LazyGrad is an instruction of its own, when computed."""
         if node.name.endswith("]"):  # passes the gradient of one of several outputs on, unchanged
             return engine.call_vjp(node, grad, needed)

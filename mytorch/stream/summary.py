@@ -91,7 +91,7 @@ class Summary:
             f"{bytes_text(self.parameter_bytes)}; buffers {bytes_text(self.buffer_bytes)}",
             f"forward and backward: {with_unit(model.forward_flops + model.backward_flops)} FLOP, "
             f"at the peak {bytes_text(self.peak_bytes)}",
-        ])  # fmt: skip
+        ])
 
     __repr__ = __str__
 
@@ -193,7 +193,7 @@ def _tensor_copy(tensor: Tensor) -> Tensor:
     return Parameter(made, tensor.requires_grad) if isinstance(tensor, Parameter) else made
 
 
-def _as_meta(x: Any, dtype: DTypeLike) -> Any:
+def _as_meta(x: object, dtype: DTypeLike) -> Any:
     if isinstance(x, Tensor):
         return x.detach().to("meta")
     if isinstance(x, Array) or is_raw(x):

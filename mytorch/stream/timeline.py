@@ -17,7 +17,7 @@ COLOURS = {
     "elementwise": "#6aa84f", "reduction": "#a3c45a", "loss": "#c0392b", "embedding": "#b5651d",
     "view": "#b8b8b8", "copy": "#8a8f98", "optimizer": "#d1618a", "communication": "#e4572e",
     "data": "#56bfe0", "annotation": "#dddddd",
-}  # fmt: skip
+}
 _OPEN, _LEAST = 0.03, 1e-4  # the least width of an operation that never ended: of the whole, and in seconds
 PHASE_COLOURS = {FORWARD: "#e8f0fb", BACKWARD: "#fbefe6", OPTIMIZER: "#fbe8f1"}
 
@@ -125,7 +125,7 @@ def make_timeline(instructions: Iterable[Instruction], start: float = 0.0, end: 
     listed = [
         i for i in everything
         if i.start - first < end and (last if i.duration is None else i.start + i.duration) - first > start
-    ]  # fmt: skip
+    ]
     if not listed:
         raise ValueError(f"no operation between {start} and {end} seconds; the log has {last - first:.6f}")
     begin, stop = max(start, listed[0].start - first), min(last - first, end)

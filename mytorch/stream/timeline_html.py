@@ -130,7 +130,7 @@ def write_timeline(line: Timeline, path: str | os.PathLike, title: str = "") -> 
                 "rank": rank, "lane": lane, "kind": bar.instruction.kind, "start": round(bar.start, 7),
                 "end": round(bar.end, 7), "row": bar.row, "rows": bar.rows, "height": round(bar.height, 3),
                 "text": bar.text, "hatched": bar.is_hatched,
-            })  # fmt: skip
+            })
     times = line.seconds_by_kind()
     whole = sum(times.values()) or 1.0
     lanes = [lane for lane in LANES if any((rank, lane) in line.bars for rank in line.ranks)]
@@ -142,7 +142,7 @@ def write_timeline(line: Timeline, path: str | os.PathLike, title: str = "") -> 
                    for r, phases in line.phases.items() for p, a, b in phases],
         "kinds": [(kind, f"{t / whole:.1%}") for kind, t in times.items()],
         "colours": COLOURS, "phaseColours": PHASE_COLOURS,
-    }  # fmt: skip
+    }
     text = json.dumps(data).replace("<", "\\u003c")  # no name in it may end the script
     with atomic_write(path) as file:
         page = _PAGE.replace("= DATA;", f"= {text};", 1).replace("TITLE", html.escape(title), 2)

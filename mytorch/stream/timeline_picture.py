@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..utils.atomic import atomic_write
 from .timeline import COLOURS, COMPUTE, LANES, PHASE_COLOURS, Bar, Timeline
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _LANE, _GAP, _BAND = 1.0, 0.14, 0.55  # heights of a lane, between lanes, between ranks
 _TEXT = "#333333"
@@ -27,7 +30,7 @@ def draw_timeline(line: Timeline, path: str | os.PathLike, title: str = "", dpi:
     figure = Figure(figsize=(13, 1.5 + 0.62 * len(bottoms) + 0.2 * len(line.ranks)), dpi=dpi)
     FigureCanvasAgg(figure)
     figure.subplots_adjust(left=0.125, right=0.935, top=1 - 0.5 / figure.get_figheight(),
-                           bottom=0.95 / figure.get_figheight())  # fmt: skip
+                           bottom=0.95 / figure.get_figheight())
     axes = figure.add_subplot()
     middles: dict[int, float] = {}
     for (rank, lane), bottom in bottoms.items():
@@ -57,7 +60,7 @@ def _bottoms(line: Timeline) -> dict[tuple[int, str], float]:
 
 
 def _draw_lane(
-    axes: Any, line: Timeline, rank: int, lane: str, bottom: float, middles: dict[int, float]
+    axes: Axes, line: Timeline, rank: int, lane: str, bottom: float, middles: dict[int, float]
 ) -> None:
     """Draws the bars of a lane, and adds the middle of each to `middles`, by its id."""
     axes.axhspan(bottom, bottom + _LANE, color="#f6f6f6", zorder=0, linewidth=0)
@@ -66,18 +69,18 @@ def _draw_lane(
         axes.broken_barh(
             [(1e3 * start, 1e3 * (end - start)) for _, start, end in phases], (bottom, _LANE),
             facecolors=[PHASE_COLOURS.get(phase, "#f6f6f6") for phase, _, _ in phases], zorder=1, linewidth=0,
-        )  # fmt: skip
+        )
         for phase, start, end in phases:
             if end - start > 0.06 * line.seconds:
                 axes.text(1e3 * (start + end) / 2, bottom + _LANE + 0.03, phase, ha="center", va="bottom",
-                          fontsize=7.5, color="#777777")  # fmt: skip
+                          fontsize=7.5, color="#777777")
     _draw_bars(axes, line, line.bars.get((rank, lane), []), bottom, middles)
     idle = f"{line.idle(rank, lane):.0%} idle"
     axes.text(1.006, bottom + _LANE / 2, idle, transform=axes.get_yaxis_transform(), va="center",
-              fontsize=8.5, color=_TEXT)  # fmt: skip
+              fontsize=8.5, color=_TEXT)
 
 
-def _draw_bars(axes: Any, line: Timeline, bars: list[Bar], bottom: float, middles: dict[int, float]) -> None:
+def _draw_bars(axes: Axes, line: Timeline, bars: list[Bar], bottom: float, middles: dict[int, float]) -> None:
     """Draws bars as one collection, or two: an artist for each of many thousands takes minutes."""
     from matplotlib.collections import PolyCollection
 
@@ -96,19 +99,19 @@ def _draw_bars(axes: Any, line: Timeline, bars: list[Bar], bottom: float, middle
         axes.add_collection(
             PolyCollection(corners, facecolors=colours, edgecolors="white", linewidths=edges, zorder=3,
                            hatch="///" if is_hatched else None), autolim=False,
-        )  # fmt: skip
+        )
 
 
-def _decorate(axes: Any, line: Timeline, bottoms: dict, title: str) -> None:
+def _decorate(axes: Axes, line: Timeline, bottoms: dict, title: str) -> None:
     from matplotlib.patches import Patch
 
     lanes = len({lane for _, lane in bottoms})
     for n, ((rank, lane), bottom) in enumerate(bottoms.items()):
         axes.text(-0.008, bottom + _LANE / 2, lane, transform=axes.get_yaxis_transform(), ha="right",
-                  va="center", fontsize=8.5, color=_TEXT)  # fmt: skip
+                  va="center", fontsize=8.5, color=_TEXT)
         if n % lanes == 0:
             axes.text(-0.132, bottom + _LANE + 0.03, f"rank {rank}", transform=axes.get_yaxis_transform(),
-                      fontsize=10.5, fontweight="bold", va="bottom", color=_TEXT)  # fmt: skip
+                      fontsize=10.5, fontweight="bold", va="bottom", color=_TEXT)
     axes.set(ylim=(min(bottoms.values()) - 0.1, 0.12), yticks=[])
     axes.set_xlim(1e3 * line.begin, 1e3 * (line.begin + line.seconds))
     axes.ticklabel_format(axis="x", style="plain", useOffset=False)  # times that --start takes
@@ -123,8 +126,8 @@ def _decorate(axes: Any, line: Timeline, bottoms: dict, title: str) -> None:
     shown = [
         Patch(color=COLOURS[kind], label=f"{kind} {t / whole:.0%}")
         for kind, t in times.items() if t > 0.005 * whole
-    ]  # fmt: skip
+    ]
     axes.figure.legend(
         handles=shown, loc="lower center", ncol=min(len(shown), 8), frameon=False, fontsize=8.5,
         handlelength=1.0, handleheight=1.0, columnspacing=1.4, bbox_to_anchor=(0.53, 0.0),
-    )  # fmt: skip
+    )

@@ -12,4 +12,4 @@ from .wordpiece import WordPieceTokenizer
 __all__ = [
     "BPETokenizer", "CharTokenizer", "SentencePieceBPE", "WordPieceTokenizer", "from_gguf", "from_gpt2_files",
     "from_tokenizer_json", "gpt2_tokenizer", "load_tokenizer",
-]  # fmt: skip
+]

@@ -75,7 +75,7 @@ class _Matcher:
     def __init__(
         self, tokens: Sequence[AddedToken], normalize: Callable[[str], str], mark: str,
         control: Collection[str],
-    ):  # fmt: skip
+    ):
         named = sorted(((normalize(t.content), t) for t in tokens), key=lambda item: -len(item[0]))
         self._ids = [token.id for _, token in named]
         space = f"[{WHITE_SPACE}]*"

@@ -53,17 +53,10 @@ class BPETokenizer(SubwordTokenizer):
     type = "bpe"
 
     def __init__(
-        self,
-        vocab: Mapping[str, int],
-        merges: Sequence[tuple[str, str]],
-        patterns: Sequence[str] = PATTERNS["gpt-2"],
-        added_tokens: Sequence[AddedToken] = (),
-        normalizer: str | None = None,
-        ignore_merges: bool = False,
-        prefix_ids: Sequence[int] = (),
-        suffix_ids: Sequence[int] = (),
-        bos_token_id: int | None = None,
-        eos_token_id: int | None = None,
+        self, vocab: Mapping[str, int], merges: Sequence[tuple[str, str]],
+        patterns: Sequence[str] = PATTERNS["gpt-2"], added_tokens: Sequence[AddedToken] = (),
+        normalizer: str | None = None, ignore_merges: bool = False, prefix_ids: Sequence[int] = (),
+        suffix_ids: Sequence[int] = (), bos_token_id: int | None = None, eos_token_id: int | None = None,
     ):
         if normalizer not in (None, *NORMAL_FORMS):
             raise ValueError(f"normalizer must be None or one of {NORMAL_FORMS}, got {normalizer!r}")
@@ -76,10 +69,7 @@ class BPETokenizer(SubwordTokenizer):
 
     @classmethod
     def train(
-        cls,
-        texts: str | Iterable[str],
-        vocab_size: int,
-        patterns: Sequence[str] = PATTERNS["gpt-2"],
+        cls, texts: str | Iterable[str], vocab_size: int, patterns: Sequence[str] = PATTERNS["gpt-2"],
         special_tokens: Sequence[str] = ("<|endoftext|>",),
     ) -> BPETokenizer:
         """Returns a tokenizer that learned its merges from `texts`, a text or several.

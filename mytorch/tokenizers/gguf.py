@@ -116,7 +116,7 @@ class _Reader:
             put[name] = [i] if wanted and i is not None else []
         return {
             "prefix_ids": put["bos"], "suffix_ids": put["eos"], "bos_token_id": bos, "eos_token_id": eos,
-        }  # fmt: skip
+        }
 
     def id(self, key: str, vocab: dict[str, int], default: int | None = None) -> int | None:
         i = self.value(key, int, default)
@@ -139,9 +139,10 @@ class _Reader:
         values = self.metadata.get(PREFIX + key)
         if values is None and default is not None:
             return [default] * count
-        if not isinstance(values, Sequence | np.ndarray) or isinstance(values, str):
+        if isinstance(values, np.ndarray):
+            values = values.tolist()
+        if not isinstance(values, Sequence) or isinstance(values, str):
             raise ValueError(f"{PREFIX}{key}: expected a list, got {values!r:.60}")
-        values = values.tolist() if isinstance(values, np.ndarray) else list(values)
         if count not in (None, len(values)):
             raise ValueError(f"{PREFIX}{key}: expected {count:,} values, got {len(values):,}")
         kinds = (int, float) if kind is float else kind

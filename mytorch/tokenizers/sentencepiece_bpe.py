@@ -45,18 +45,10 @@ class SentencePieceBPE(SubwordTokenizer):
     type = "sentencepiece"
 
     def __init__(
-        self,
-        vocab: Mapping[str, int],
-        table: MergeTable,
-        added_tokens: Sequence[AddedToken] = (),
-        prefix: str = "every",
-        split_words: bool = False,
-        unk_token_id: int | None = None,
-        fuse_unk: bool = True,
-        prefix_ids: Sequence[int] = (),
-        suffix_ids: Sequence[int] = (),
-        bos_token_id: int | None = None,
-        eos_token_id: int | None = None,
+        self, vocab: Mapping[str, int], table: MergeTable, added_tokens: Sequence[AddedToken] = (),
+        prefix: str = "every", split_words: bool = False, unk_token_id: int | None = None,
+        fuse_unk: bool = True, prefix_ids: Sequence[int] = (), suffix_ids: Sequence[int] = (),
+        bos_token_id: int | None = None, eos_token_id: int | None = None,
     ):
         if prefix not in PREFIXES:
             raise ValueError(f"prefix must be one of {PREFIXES}, got {prefix!r}")
@@ -74,7 +66,7 @@ class SentencePieceBPE(SubwordTokenizer):
         self._word = re.compile(
             f"{SPACE}[^{SPACE}]*|[^{SPACE}]+" if split_words
             else "(?s:.+)" if crossing or SPACE not in vocab else f"{SPACE}+[^{SPACE}]*|[^{SPACE}]+"
-        )  # fmt: skip
+        )
 
     def _normalize(self, text: str) -> str:
         return (SPACE if self.prefix == "every" else "") + text.replace(" ", SPACE)

@@ -39,12 +39,8 @@ class SubwordTokenizer(ABC):
     _read: Callable[[str | Path], SubwordTokenizer]
 
     def __init__(
-        self,
-        vocab: Mapping[str, int],
-        added_tokens: Sequence[AddedToken] = (),
-        prefix_ids: Sequence[int] = (),
-        suffix_ids: Sequence[int] = (),
-        bos_token_id: int | None = None,
+        self, vocab: Mapping[str, int], added_tokens: Sequence[AddedToken] = (),
+        prefix_ids: Sequence[int] = (), suffix_ids: Sequence[int] = (), bos_token_id: int | None = None,
         eos_token_id: int | None = None,
     ):
         self.vocab = dict(vocab)

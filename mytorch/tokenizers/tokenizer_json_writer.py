@@ -21,7 +21,7 @@ def tokenizer_json(tokenizer: SubwordTokenizer) -> Json:
     """Returns the file's content."""
     writers: dict[str, Callable[..., Json]] = {
         "bpe": _byte_level, "sentencepiece": _sentencepiece, "wordpiece": _word_piece,
-    }  # fmt: skip
+    }
     if getattr(tokenizer, "type", None) not in writers:
         raise TypeError(f"a {type(tokenizer).__name__} can't be saved as tokenizer.json")
     return writers[tokenizer.type](tokenizer)
@@ -96,15 +96,12 @@ def _bpe(tokenizer: SubwordTokenizer, merges: list[tuple[str, str]], **options: 
     model = {
         "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
         "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
-    }  # fmt: skip
+    }
     return model | options | {"vocab": tokenizer.vocab, "merges": merges}
 
 
 def _file(
-    tokenizer: SubwordTokenizer,
-    model: Json,
-    normalizer: Json | None,
-    pre_tokenizer: Json | None,
+    tokenizer: SubwordTokenizer, model: Json, normalizer: Json | None, pre_tokenizer: Json | None,
     decoder: Json,
 ) -> Json:
     added = [asdict(token) | {"single_word": False} for token in tokenizer.added_tokens.tokens]

@@ -21,7 +21,7 @@ from .subword import SubwordTokenizer
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 CHINESE = re.compile("([\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-    "\U00020000-\U0002a6df\U0002a700-\U0002b81f\U0002b920-\U0002ceaf\U0002f800-\U0002fa1f])")  # fmt: skip
+    "\U00020000-\U0002a6df\U0002a700-\U0002b81f\U0002b920-\U0002ceaf\U0002f800-\U0002fa1f])")
 
 
 class WordPieceTokenizer(SubwordTokenizer):
@@ -56,19 +56,10 @@ class WordPieceTokenizer(SubwordTokenizer):
     type = "wordpiece"
 
     def __init__(
-        self,
-        vocab: Mapping[str, int],
-        added_tokens: Sequence[AddedToken] = (),
-        lowercase: bool = True,
-        strip_accents: bool = True,
-        clean_text: bool = True,
-        split_chinese: bool = True,
-        unk_token: str = "[UNK]",
-        continuation: str = "##",
-        max_chars: int = 100,
-        prefix_ids: Sequence[int] = (),
-        suffix_ids: Sequence[int] = (),
-        bos_token_id: int | None = None,
+        self, vocab: Mapping[str, int], added_tokens: Sequence[AddedToken] = (), lowercase: bool = True,
+        strip_accents: bool = True, clean_text: bool = True, split_chinese: bool = True,
+        unk_token: str = "[UNK]", continuation: str = "##", max_chars: int = 100,
+        prefix_ids: Sequence[int] = (), suffix_ids: Sequence[int] = (), bos_token_id: int | None = None,
         eos_token_id: int | None = None,
     ):
         self.lowercase, self.strip_accents = lowercase, strip_accents

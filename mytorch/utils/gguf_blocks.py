@@ -25,7 +25,7 @@ FORMATS = {
     "q6_k": np.dtype([
         ("low", "u1", (2, 1, 64)), ("high", "u1", (2, 1, 32)), ("scales", "i1", 16), ("scale", "<f2"),
     ]),
-}  # fmt: skip
+}
 
 
 def dequantize(data: np.ndarray, format: str) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,7 +39,7 @@ def leaves(x: object) -> Iterator[Any]:
         yield x
 
 
-def mapped(function: Callable, x: Any) -> Any:
+def mapped(function: Callable, x: object) -> Any:
     """Returns the nested structure with `function` applied to its leaves."""
     if isinstance(x, tuple):
         items = [mapped(function, item) for item in x]
@@ -55,7 +55,7 @@ def mapped(function: Callable, x: Any) -> Any:
     return function(x)
 
 
-def _with_items(x: Any, items: Any) -> Any:
+def _with_items(x: object, items: Iterable) -> Any:
     """Returns a copy of a list or dict of another class, as OrderedDict, with other items."""
     made = copy.copy(x)
     if isinstance(x, list):

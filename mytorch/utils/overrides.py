@@ -75,7 +75,7 @@ class BaseTorchFunctionMode(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def has_torch_function(relevant_args: Iterable[Any]) -> bool:
+def has_torch_function(relevant_args: Iterable[object]) -> bool:
     """Returns whether an argument, or a mode in force, overrides functions.
 
     >>> mytorch.overrides.has_torch_function((mytorch.ones(2), 3))
@@ -86,18 +86,18 @@ def has_torch_function(relevant_args: Iterable[Any]) -> bool:
     return bool(overrides.modes) or (not overrides.ignored and bool(overloaded(relevant_args)))
 
 
-def has_torch_function_unary(x: Any) -> bool:
+def has_torch_function_unary(x: object) -> bool:
     """Returns `has_torch_function((x,))`."""
     return has_torch_function((x,))
 
 
-def has_torch_function_variadic(*args: Any) -> bool:
+def has_torch_function_variadic(*args: object) -> bool:
     """Returns `has_torch_function(args)`."""
     return has_torch_function(args)
 
 
 def handle_torch_function(
-    public_api: Callable, relevant_args: Iterable[Any], *args: Any, **kwargs: Any
+    public_api: Callable, relevant_args: Iterable[object], *args: Any, **kwargs: Any
 ) -> Any:
     """Returns what the modes and the classes of the relevant arguments make of `public_api(*args, **kwargs)`.
 
@@ -121,7 +121,7 @@ def wrap_torch_function(dispatcher: Callable) -> Callable[[Callable], Callable]:
 
     def decorate(function: Callable) -> Callable:
         @functools.wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args, **kwargs):
             relevant = dispatcher(*args, **kwargs)
             if has_torch_function(relevant):
                 return handle_torch_function(call, relevant, *args, **kwargs)
@@ -132,7 +132,7 @@ def wrap_torch_function(dispatcher: Callable) -> Callable[[Callable], Callable]:
     return decorate
 
 
-def is_tensor_like(inp: Any) -> bool:
+def is_tensor_like(inp: object) -> bool:
     """Returns whether it is a Tensor or has `__torch_function__`.
 
     >>> mytorch.overrides.is_tensor_like(3)
@@ -146,9 +146,9 @@ def is_tensor_method_or_property(func: Callable) -> bool:
     return func.__name__ == "__get__" or func in get_overridable_functions()[Tensor]
 
 
-def get_overridable_functions() -> dict[Any, list[Callable]]:
+def get_overridable_functions() -> dict[object, list[Callable]]:
     """Returns the functions that a mode or a class may override, by module, and those of Tensor."""
-    found: dict[Any, list[Callable]] = {}
+    found: dict[object, list[Callable]] = {}
     for function, (where, _) in _named().items():
         found.setdefault(where, []).append(function)
     return found
@@ -169,9 +169,9 @@ def resolve_name(f: Callable) -> str | None:
 
 
 @functools.cache
-def _named() -> dict[Callable, tuple[Any, str]]:
+def _named() -> dict[Callable, tuple[object, str]]:
     """Returns each function that can be overridden, with where it lies and its name; the first one counts."""
-    found: dict[Callable, tuple[Any, str]] = {}
+    found: dict[Callable, tuple[object, str]] = {}
     homes = {"": _PACKAGE, "nn.functional.": functional, "linalg.": linalg, "fft.": fft, "Tensor.": Tensor}
     for prefix, home in homes.items():
         for name, x in sorted(vars(home).items(), key=lambda item: item[0].startswith("_")):
@@ -188,4 +188,4 @@ __all__ = [
     "get_overridable_functions", "handle_torch_function", "has_torch_function", "has_torch_function_unary",
     "has_torch_function_variadic", "is_tensor_like", "is_tensor_method_or_property", "resolve_name",
     "wrap_torch_function",
-]  # fmt: skip
+]

@@ -15,7 +15,7 @@ MAX_BYTES = 100_000_000  # of a JSON text, as in a safetensors header
 MAX_DEPTH = 200  # of nested JSON: what walks it may recurse
 _KINDS = {
     stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
-}  # fmt: skip
+}
 
 
 def check_regular(path: str | os.PathLike, verb: str = "load") -> None:
@@ -126,7 +126,7 @@ def parse_json(text: str, allow_nan: bool = False) -> Any:
     return content
 
 
-def check_depth(content: Any) -> None:
+def check_depth(content: object) -> None:
     """Raises ValueError if lists and dicts are nested deeper than MAX_DEPTH."""
     level = [content]
     for _ in range(MAX_DEPTH + 1):
@@ -137,7 +137,7 @@ def check_depth(content: Any) -> None:
     raise ValueError(f"it is nested too deeply, the limit is {MAX_DEPTH}")
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     content = dict(pairs)
     if len(content) < len(pairs):  # json would use the last, other libraries the first
         names = [name for name, _ in pairs]
@@ -161,6 +161,6 @@ def printable(text: str) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
 
 
-def is_count(x: Any, minimum: int = 0) -> bool:
+def is_count(x: object, minimum: int = 0) -> bool:
     """Returns whether `x` is an int of at least `minimum`; bools are none."""
     return isinstance(x, int) and not isinstance(x, bool) and x >= minimum

@@ -26,7 +26,7 @@ DTYPES = {
     "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "C64": "complex64",
     "BOOL": "bool", "I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8", "U64": "uint64",
     "U32": "uint32", "U16": "uint16", "U8": "uint8",
-}  # fmt: skip
+}
 _CODES = {name: code for code, name in DTYPES.items()}
 _SIZES = {code: int(re.sub(r"\D", "", code) or 8) // 8 for code in DTYPES}  # bytes: those of F64 are 8
 
@@ -132,13 +132,13 @@ def write_safetensors(file: IO[bytes], arrays: dict[str, np.ndarray], metadata: 
         file.write(arrays[name].reshape(-1).view(np.uint8).data)
 
 
-def _checked_metadata(metadata: Any) -> dict[str, str]:
+def _checked_metadata(metadata: object) -> dict[str, str]:
     if not isinstance(metadata, dict) or not all(isinstance(text, str) for text in metadata.values()):
         raise ValueError("__metadata__ must be an object of strings")
     return metadata
 
 
-def _checked_entry(name: str, entry: Any) -> Entry:
+def _checked_entry(name: str, entry: object) -> Entry:
     try:
         code, shape, (begin, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
     except (KeyError, TypeError, ValueError):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 import shutil
 import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterable
 
 from ..backends.device import META, as_device
 
@@ -27,6 +30,30 @@ def usable_device(name: str) -> str:
     if found is META:
         raise SystemExit(f"--device {name}: tensors without data; there are cpu, cuda and cuda:N")
     return name
+
+
+def require_bounds(
+    parser: ArgumentParser, args: Namespace, at_least_1: Iterable[str] = (), at_least_0: Iterable[str] = (),
+    below_1: Iterable[str] = (),
+) -> None:
+    """Ends the program with a line for the user if an option is out of range.
+
+    Args:
+        at_least_1, at_least_0: names of options that have a lower bound; infinity and NaN are refused, too.
+        below_1: of those that are at least 0, too.
+
+    Raises:
+        SystemExit: as from `parser.error`.
+    """
+    bounds = {
+        **dict.fromkeys(at_least_1, (1, math.inf, "at least 1")),
+        **dict.fromkeys(at_least_0, (0, math.inf, "at least 0")),
+        **dict.fromkeys(below_1, (0, 1, "at least 0 and below 1")),
+    }
+    for name, (low, high, text) in bounds.items():
+        value = getattr(args, name)
+        if value is not None and not low <= value < high:
+            parser.error(f"--{name} must be {text}, got {value}")
 
 
 def python_command(script: str | os.PathLike, *arguments: object) -> str:

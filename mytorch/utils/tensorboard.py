@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ class SummaryWriter(_Writer):
         raise NotImplementedError("add_graph(): mytorch doesn't trace modules")
 
 
-def _in_numpy(x: Any) -> Any:
+def _in_numpy(x: object) -> Any:
     """Returns Tensors and Arrays as NumPy arrays, also in lists and dicts; anything else as it is."""
     if isinstance(x, (Tensor, Array)):
         raw = np.asarray(raw_of(x, "cpu"))
@@ -37,10 +38,10 @@ def _in_numpy(x: Any) -> Any:
     return type(x)(map(_in_numpy, x)) if type(x) in (list, tuple) else x
 
 
-def _taking_tensors(name: str) -> Any:
+def _taking_tensors(name: str) -> Callable:
     function = getattr(_Writer, name)
 
-    def call(self: SummaryWriter, *args: Any, **kwargs: Any) -> Any:
+    def call(self: SummaryWriter, *args, **kwargs):
         return function(self, *map(_in_numpy, args), **_in_numpy(kwargs))
 
     call.__name__, call.__doc__ = name, function.__doc__
@@ -50,5 +51,5 @@ def _taking_tensors(name: str) -> Any:
 for _name in (
     "audio", "embedding", "histogram", "hparams", "image", "images", "mesh", "pr_curve", "scalar", "scalars",
     "video",
-):  # fmt: skip
+):
     setattr(SummaryWriter, f"add_{_name}", _taking_tensors(f"add_{_name}"))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from typing import Any
 
 _BESIDE = "_nonfinite"  # of the name of the field with the word
 _NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
-def json_text(content: Any, **options: Any) -> str:
+def json_text(content: object, **options: object) -> str:
     """Returns JSON with null for numbers that aren't finite, and the word in a field beside it.
 
     Beside a list is a list of the same shape, with null for what is finite. `with_numbers` is the inverse.
@@ -28,7 +29,7 @@ def json_text(content: Any, **options: Any) -> str:
         return json.dumps(_with_words(content), allow_nan=False, **options)
 
 
-def finite_json_text(content: dict[str, Any], **options: Any) -> str:
+def finite_json_text(content: Mapping[str, object], **options: object) -> str:
     """Returns JSON of a configuration, which is read again.
 
     Raises:
@@ -40,13 +41,13 @@ def finite_json_text(content: dict[str, Any], **options: Any) -> str:
     return json.dumps(content, allow_nan=False, **options)
 
 
-def _is_finite(x: Any) -> bool:
+def _is_finite(x: object) -> bool:
     if isinstance(x, dict):
         return all(map(_is_finite, x.values()))
     return all(map(_is_finite, x)) if isinstance(x, (list, tuple)) else _words_of(x) is None
 
 
-def _with_words(x: Any) -> Any:
+def _with_words(x: object) -> Any:
     if isinstance(x, dict):
         found = {}
         for key, value in x.items():
@@ -60,7 +61,7 @@ def _with_words(x: Any) -> Any:
     return None if isinstance(x, float) and not math.isfinite(x) else x
 
 
-def _words_of(x: Any) -> Any:
+def _words_of(x: object) -> Any:
     """Returns the word of a number that isn't finite, or those in a list; None if all are finite."""
     if isinstance(x, (list, tuple)):
         words = [_words_of(item) for item in x]
@@ -68,7 +69,7 @@ def _words_of(x: Any) -> Any:
     return json.dumps(float(x)) if isinstance(x, float) and not math.isfinite(x) else None
 
 
-def with_numbers(x: Any) -> Any:
+def with_numbers(x: object) -> Any:
     """Returns the content of JSON from `json_text` with its numbers, also in nested dicts and lists."""
     if isinstance(x, list):
         return [with_numbers(item) for item in x]
@@ -84,7 +85,7 @@ def with_numbers(x: Any) -> Any:
     return found
 
 
-def _number_of(x: Any, word: Any) -> Any:
+def _number_of(x: object, word: object) -> Any:
     if isinstance(x, list) and isinstance(word, list) and len(x) == len(word):
         return [_number_of(*pair) for pair in zip(x, word, strict=True)]
     return _NUMBERS.get(word, x) if x is None and isinstance(word, str) else x

@@ -338,7 +338,7 @@ def words():
             accelerator.on_main_process, accelerator.on_local_main_process, accelerator.on_last_process,
             accelerator.on_process(process_index=1), accelerator.on_local_process(local_process_index=0),
         )
-    ]  # fmt: skip
+    ]
     triggers = [accelerator.check_trigger()]
     if accelerator.is_last_process:
         accelerator.set_trigger()
@@ -379,7 +379,7 @@ def waiting():
     accelerator, *_ = start()
     folder, said = Path(sys.argv[1]) / "waiting", []
     for call, error in ((lambda: accelerator.save_state(__file__), FileExistsError),
-                        (lambda: accelerator.load_state("nowhere"), CheckpointError)):  # fmt: skip
+                        (lambda: accelerator.load_state("nowhere"), CheckpointError)):
         try:
             call()
         except error:
@@ -414,7 +414,7 @@ CASES = {
     "uneven_bfloat16": lambda: uneven(precision="bf16"),
     "held": held, "stuck": stuck, "nan_loss": nan_loss, "words": words,
     "checkpoints_half": lambda: checkpoints(precision="fp16"), "waiting": waiting,
-}  # fmt: skip
+}
 
 if __name__ == "__main__":
     accelerator = Accelerator(cpu=True)

@@ -269,7 +269,7 @@ WRONG = {
     "split": (
         lambda: Accelerator(cpu=True).split_between_processes({"a": [1], "b": []}).__enter__(),
         ValueError, "lengths differ"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -351,14 +351,14 @@ def test_a_log_and_settings_with_numbers_that_are_not_finite(tmp_path):
     accelerator.end_training()
     settings = json.loads((tmp_path / "run.json").read_text(), parse_constant=pytest.fail)
     assert settings == {"max_lr": None, "max_lr_nonfinite": "Infinity", "betas": [0.9, None],
-                        "betas_nonfinite": [None, "NaN"]}  # fmt: skip
+                        "betas_nonfinite": [None, "NaN"]}
     JsonlTracker("run", tmp_path, start=2).finish()
     lines = (tmp_path / "run.jsonl").read_text().splitlines()
     assert [json.loads(line, parse_constant=pytest.fail) for line in lines] == [
         {"step": step, "loss": None, "loss_nonfinite": "NaN", "each": [1.0, None],
          "each_nonfinite": [None, "-Infinity"]}
         for step in (1, 2)
-    ]  # fmt: skip
+    ]
 
 
 def test_a_log_that_is_damaged_or_no_file(tmp_path):
@@ -416,7 +416,7 @@ def test_wandb_is_asked_for_what_is_logged(monkeypatch):
     accelerator.end_training()
     assert calls == [
         ("init", "gpt", {"mode": "offline"}), ("config", {"lr": 1}), ("log", {"loss": 1.0}, 2), ("finish",),
-    ]  # fmt: skip
+    ]
 
 
 def tensorboard_stand_in(calls):
@@ -462,7 +462,7 @@ def test_tensorboard_is_asked_for_what_is_logged(monkeypatch, tmp_path):
         ("open", str(tmp_path / "run"), 5), ("text", "config", '{\n  "lr": 1\n}', None),
         ("scalar", "loss", 0.5, 2), ("text", "note", "good", 2), ("scalars", "both", {"a": 1, "b": 2.0}, 2),
         ("close",),
-    ]  # fmt: skip
+    ]
 
 
 def test_tensorboard_writes_its_files(tmp_path):
@@ -482,7 +482,7 @@ def test_trackers_that_start_again_end_what_they_began(tmp_path):
     for run in ("one", "sub/two"):
         assert json.loads((tmp_path / f"{run}.jsonl").read_text()) == {
             "run": run, "nested": {"x": 1.0, "y": [[0, 1]]},
-        }  # fmt: skip
+        }
 
 
 def test_find_executable_batch_size(monkeypatch):
@@ -556,7 +556,7 @@ SETTINGS = {
     "the script comes first": (
         {"gradient_accumulation_steps": 2, "mixed_precision": False}, (2, "no"),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("options", "expected"), SETTINGS.values(), ids=SETTINGS)

@@ -18,7 +18,7 @@ from tests.every import every
 FILES = {
     "accelerator.bin", "custom_checkpoint.bin", "manifest.json", "model.safetensors", "optimizer.bin",
     "random_states.bin", "sampler.bin", "scheduler.bin",
-}  # fmt: skip
+}
 
 
 def begin(precision="no", steps=1):
@@ -254,7 +254,7 @@ def test_the_weights_are_a_file_for_everybody(tmp_path, asynchronous):
     found = safetensors.load_file(tmp_path / "c/model.safetensors")
     assert {name: x.dtype for name, x in found.items()} == {
         "embedding.weight": torch.float32, "count": torch.int64, "mask": torch.bool
-    }  # fmt: skip
+    }
     assert (found["embedding.weight"].numpy() == model.head.weight.detach().numpy()).all()
     other = Tied()
     accelerator = Accelerator(cpu=True)
@@ -325,7 +325,7 @@ def test_a_program_that_ends_waits_for_its_checkpoint(tmp_path, disk):
     process = subprocess.Popen(
         [sys.executable, "-c", FORGOTTEN, tmp_path / "c", disk], cwd=ROOT, env=surroundings(), text=True,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+    )
     assert process.stdout.readline() == "end\n"
     _, error = process.communicate("\n" * 20, timeout=300)
     if disk == "whole":

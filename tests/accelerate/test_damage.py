@@ -231,7 +231,7 @@ CRAFTED = [  # a file, what is in it; the manifest fits
     (WEIGHT, mytorch.ones(3)), (WEIGHT, "a"), (WEIGHT, None), (WEIGHT, 3),
     (changed("scheduler.bin", "last_epoch"), "a"), (changed("scheduler.bin", "last_epoch"), -5),
     *((whole(name), value) for name in sorted(FILES - {"manifest.json"}) for value in ([], "a", 3, {}, [[]])),
-]  # fmt: skip
+]
 
 
 @pytest.fixture(scope="module")
@@ -261,12 +261,12 @@ def test_a_part_of_wrong_content(tmp_path, saved, losses_from_2, part, value):
 
 
 SCALER = [("scale", "a"), ("scale", 0.0), ("growth_factor", None), ("growth_interval", []),
-          ("_growth_tracker", -1), ("_growth_tracker", "1")]  # fmt: skip
+          ("_growth_tracker", -1), ("_growth_tracker", "1")]
 MIXED = [
     {"precision": 16}, {"scaler": []}, {"scaler": {}}, {"float32_weights": []}, {"float32_weights": {}},
     {"float32_weights": [{"0": "a"}]}, {"float32_weights": [{"0": mytorch.ones(3)}]},
     *({"scaler": setting} for setting in SCALER),
-]  # fmt: skip
+]
 
 
 @pytest.mark.filterwarnings("ignore:passed over")
@@ -476,7 +476,7 @@ def test_a_disk_that_is_full(tmp_path, three, room, asynchronous):
     done = subprocess.run(
         [sys.executable, "-c", FULL, tmp_path, str(room), str(asynchronous)], cwd=ROOT, text=True,
         env=surroundings(), capture_output=True, timeout=300,
-    )  # fmt: skip
+    )
     assert done.returncode == 0 and "too large" in done.stdout, done.stdout + done.stderr
     assert sorted(os.listdir(tmp_path)) == ["checkpoint_0", "checkpoint_1", "checkpoint_2"]
     assert three.load_state(tmp_path) == str(tmp_path / "checkpoint_2")

@@ -176,7 +176,7 @@ def dealt(n, ranks, dataset, **options):
 
 
 STREAMS = [(23, 0, 2, False), (23, 0, 3, True), (12, 0, 2, False), (0, 0, 2, False), (23, 2, 2, False),
-           (23, 2, 2, True), (7, 3, 2, False), (16, 2, 2, False), (0, 1, 2, False)]  # fmt: skip
+           (23, 2, 2, True), (7, 3, 2, False), (16, 2, 2, False), (0, 1, 2, False)]
 
 
 @pytest.mark.parametrize("size, workers, n, drop_last", STREAMS)
@@ -276,7 +276,7 @@ WRONG = {
         lambda: setattr(prepared_stream(num_workers=1, persistent_workers=True), "even_batches", False),
         ValueError, "even_batches=False: the workers of an IterableDataset with persistent_workers=True"),
     "skip": (lambda: skip_first_batches(DataLoader([1]), -1), ValueError, "negative, got -1"),
-}  # fmt: skip
+}
 
 
 def prepared_with(kwargs, **options):

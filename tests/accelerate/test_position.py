@@ -31,7 +31,7 @@ SKIPPED = {  # what was done before; the epoch and the first batch of the pass t
     "loaded after three": (lambda loader: loader.load_state_dict(state_in(loader, 3)), 3, 3),
     "loaded, another epoch set": (
         lambda loader: (loader.load_state_dict(state_in(loader, 3)), loader.set_epoch(1))[1], 1, 2),
-}  # fmt: skip
+}
 
 
 def state_in(loader, batches):
@@ -133,7 +133,7 @@ def test_set_epoch_before_batches_are_skipped_by_two_processes(monkeypatch, work
     for rank in range(2):
         monkeypatch.setattr(world, "rank", lambda group=None, rank=rank: rank)
         loader = prepared(data.DataLoader(range(20), 2, shuffle=True, generator=seeded_generator(rank),
-                                          num_workers=workers))  # fmt: skip
+                                          num_workers=workers))
         loader.set_epoch(1)
         found.append([batch.tolist() for batch in skip_first_batches(loader, 2)])
     one = data.DataLoader(range(20), 2, shuffle=True, generator=seeded_generator(0))

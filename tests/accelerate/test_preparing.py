@@ -56,7 +56,7 @@ def test_the_same_object_twice_is_one(kind):
     assert both[0] is first and both[1] is first
     registered = [
         accelerator._models, accelerator._optimizers, accelerator._loaders, accelerator._schedulers
-    ]  # fmt: skip
+    ]
     assert sum(map(len, registered)) == 1
 
 

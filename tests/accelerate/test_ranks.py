@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from contextlib import contextmanager
 from functools import cache
 from itertools import zip_longest
 from pathlib import Path
@@ -12,38 +13,63 @@ import numpy as np
 import pytest
 
 import mytorch
+import mytorch.distributed as dist
 from mytorch import optim
-from mytorch.accelerate import call_function, launchers, notebook_launcher
+from mytorch.accelerate import Accelerator, call_function, launchers, notebook_launcher
 from mytorch.accelerate.shard import ShardedBatchSampler, distribute
 from mytorch.amp.loss_scale import MAX_STUCK
 from mytorch.utils.data import BatchSampler, SequentialSampler
 from mytorch.utils.start import FILE
 from tests.accelerate import ranks_program as program
 from tests.distributed.launched import needs_mpi, surroundings
-from tests.distributed.on_ranks import results_in, results_of, run_cases
+from tests.distributed.on_ranks import results_in, results_of, returned_by, run_cases
 from tests.every import every
 
 pytest.importorskip("mpi4py")
 
 
 @pytest.fixture(scope="session")
-def folder(tmp_path_factory):
-    return str(tmp_path_factory.mktemp("ranks"))
+def folders(tmp_path_factory):
+    return {size: str(tmp_path_factory.mktemp("ranks")) for size in (1, 3)}
 
 
 @pytest.fixture(params=[1, 3])
-def results(request, folder):
-    return results_of_one(folder) if request.param == 1 else results_of(program.__file__, 3, folder)
+def results(request, folders):
+    folder = folders[request.param]
+    return results_of_one(folder) if request.param == 1 else results_of_three(folder)
 
 
 @cache
 def results_of_one(folder):
     """The same of one process without a launcher: this one."""
-    path = Path(folder) / "ranks_program-1-0"
-    path.mkdir()
-    with mock.patch.object(sys, "argv", ["ranks_program.py", str(path)]):
+    with as_script(folder):
         run_cases(program.CASES, 0)
-    return results_in(path)
+    return results_in(Path(folder))
+
+
+@cache
+def results_of_three(folder):
+    """The same of ranks that are threads, or processes where a rank goes on while another one writes."""
+    cases = {name: case for name, case in program.CASES.items() if name != "waiting"}
+
+    def ranks():
+        accelerator = Accelerator(cpu=True)
+        try:
+            return returned_by(cases)
+        finally:
+            accelerator.end_training()
+
+    with as_script(folder):
+        found = dist.worlds.run(3, ranks)
+    of_processes = results_of(program.__file__, 3, folder, "waiting")
+    return {**{name: [results[name] for results in found] for name in cases}, **of_processes}
+
+
+@contextmanager
+def as_script(folder):
+    Path(folder).mkdir(exist_ok=True)
+    with mock.patch.object(sys, "argv", ["ranks_program.py", folder]):
+        yield
 
 
 TOLERANCES = {"training": 1e-4, "accumulation": 1e-4, "half": 0.03, "bfloat16": 0.03}
@@ -131,7 +157,7 @@ def test_joining_wrongly(results):
         texts = (
             "ValueError: .* expected at least one joinable", "TypeError: .* got Sequential",
             "RuntimeError: .*num_items=3", "ValueError: .* with ZeroRedundancyOptimizer",
-        )  # fmt: skip
+        )
         for said, text in zip(rank["said"].tolist(), texts, strict=True):
             assert re.match(text, said) if n > 1 else said == "", said
 
@@ -233,11 +259,11 @@ def test_resuming_is_exact(results, case):
 
 
 @pytest.mark.parametrize("make", ["adamw", "zero"])
-def test_a_checkpoint_loads_on_another_number_of_ranks(results, folder, make):
+def test_a_checkpoint_loads_on_another_number_of_ranks(results, folders, make):
     """Here: on one, whose batches are as large as those of all ranks together."""
     world = len(results["training"])
     resumed = program.start(seed=7)
-    path = Path(folder) / f"ranks_program-{world}-0" / f"{make}-no"
+    path = Path(folders[world]) / f"{make}-no"
     resumed[0].load_state(path)
     found = program.train(*resumed, epochs=1)
     expected = results["checkpoints" if make == "adamw" else "checkpoints_zero"][0]

@@ -19,7 +19,7 @@ NAMES = {  # as drivers print them: 10¹² FLOP/s in half precision, in float32
     "NVIDIA H200": (989, 67), "NVIDIA L40S": (362, 91.6), "NVIDIA L4": (121, 30.3), "Tesla T4": (65, 8.1),
     "Tesla V100-SXM2-16GB": (125, 15.7), "NVIDIA GeForce RTX 4090": (165.2, 82.6),
     "NVIDIA T400 4GB": None, "NVIDIA A1000": None, "Quadro": None,
-}  # fmt: skip
+}
 
 
 class Gpu:

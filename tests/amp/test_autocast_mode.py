@@ -139,7 +139,7 @@ def trained(m, checkpointed):
     model.load_state_dict(
         {key: m.tensor(rng.standard_normal(tuple(v.shape)).astype("float32") / 3) for key, v in
          model.state_dict().items()}
-    )  # fmt: skip
+    )
     optimizer = m.optim.AdamW(model.parameters(), 1e-2)
     scaler = m.amp.GradScaler("cpu", init_scale=1024.0)
     x, y = m.tensor(X, dtype=m.float32), m.tensor(LABELS)

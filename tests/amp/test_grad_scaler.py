@@ -19,7 +19,7 @@ RUNS = {  # what the gradient is multiplied by in each step
     "interval of one": ([1, NAN, 1, 1], {**OPTIONS, "growth_interval": 1}),
     "-inf": ([1, -INF, 1], OPTIONS),
     "disabled": ([1, 1, 1], {"enabled": False}),
-}  # fmt: skip
+}
 
 
 def steps_of(library, scaler, make, factors, unscale=False):
@@ -146,7 +146,7 @@ WRONG = {
     "no gradient": (
         lambda: GradScaler().step(optim.SGD([half([1]).float().detach().requires_grad_()])),
         RuntimeError, "no parameter"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", WRONG)

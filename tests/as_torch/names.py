@@ -7,7 +7,7 @@ from mount import numbers
 WORDS = [
     "anna", "bela", "carla", "dora", "elena", "fabio", "greta", "hugo", "ida", "jonas", "karla", "lena",
     "maria", "nora", "oskar", "paula", "rosa", "tim",
-]  # fmt: skip
+]
 
 
 def dataset(stoi, block_size):

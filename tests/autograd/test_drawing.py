@@ -95,7 +95,7 @@ def test_arrows_are_the_edges():
     assert sorted(shown) == [  # that from mul to add passes the row of square
         ("", "add"), ("mul (h)", ""), ("mul (h)", "square"), ("square", "add"), ("w", "mul (h)"),
         ("x", "mul (h)"),
-    ]  # fmt: skip
+    ]
 
 
 @each("recorded", [True, False])
@@ -251,14 +251,14 @@ def test_the_steps_of_the_picture():
     page = step_through(loss, names=names)
     assert [step["title"] for step in page.data] == [
         "Count", "add runs", "square runs", "mul (h) runs", "w is a leaf", "x is a leaf"
-    ]  # fmt: skip
+    ]
     assert "mul (h) will wait for 2" in page.data[0]["text"]
     assert "It passes 1 to mul (h), which waits for 1 more." in page.data[1]["text"]
     assert "The sum of its 2 gradients, 1 + 12, is 13. It passes 39 to x and 26 to w" in page.data[3]["text"]
     assert page.data[4]["leaves"] == {"x": "", "w": "26"}
     assert sorted(page.data[1]["nodes"].values()) == [
         ["", "○", ""], ["", "○", ""], ["now", "", "grad 1"], ["open", "●", ""], ["waits", "●○", ""]
-    ]  # fmt: skip
+    ]
     reached = {number for number, (_, gate, _) in page.data[1]["nodes"].items() if "●" in gate}
     assert page.data[1]["passed"] == dict.fromkeys(reached, "1")
 

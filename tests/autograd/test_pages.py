@@ -32,7 +32,7 @@ def test_each_click_runs_a_step(page, tmp_path):
     assert states(page) == {
         "x": ("", "○", ""), "w": ("", "○", ""), "mul (h)": ("", "○○", ""), "square": ("", "○", ""),
         "add": ("open", "", ""),
-    }  # fmt: skip
+    }
     assert page.locator("#back").is_disabled()
     expected = [
         {"add": ("now", "", "grad 1"), "square": ("open", "●", ""), "mul (h)": ("waits", "●○", "")},

@@ -15,7 +15,7 @@ from mytorch.utils.checkpoint import checkpoint
 SHAPES = [
     (), (1,), (3,), (6,), (1, 3), (2, 3), (3, 2), (6, 1), (1, 1), (4, 2, 3), (1, 2, 3), (2, 1, 3), (0,),
     (2, 0),
-]  # fmt: skip
+]
 
 
 def apply(lib, base, given, shape, create_graph=False):
@@ -294,7 +294,7 @@ def with_vjp(*vjps):
     ((lambda g: g, lambda g: 2.0), "returned an invalid gradient at index 1 - got a float"),
     ((lambda g: mytorch.ones(3), lambda g: g), "returned an invalid gradient at index 0 - got a Tensor"),
     ((lambda g: [1, 2, 3], lambda g: g), "returned an invalid gradient at index 0 - got a list"),
-])  # fmt: skip
+])
 def test_the_vjps_of_an_op_are_as_many_as_its_inputs_and_return_arrays(vjps, message):
     x, y = (mytorch.ones(3, requires_grad=True) for _ in range(2))
     with pytest.raises((RuntimeError, TypeError), match=message):

@@ -321,6 +321,6 @@ CASES = {
     "zeros_like ones_like empty_like": like,
     "full_like": lambda s: ((x := s.array(1), s.choice(3, s.array(shape=x.shape[-1:]))), {}),
     "array asarray asanyarray ascontiguousarray": lambda s: ((s.array(1),), {}),
-}  # fmt: skip
+}
 CASES = {name: case for names, case in CASES.items() for name in names.split()}
 CASES |= dict.fromkeys(("zeros", "ones"), CASES["empty"])

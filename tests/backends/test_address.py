@@ -13,7 +13,7 @@ ARRAYS = {
     "no dims": np.zeros(()), "no elements": np.zeros((0, 3)), "view of no elements": whole[3:],
     "read only": frozen, "broadcast": np.broadcast_to(frozen, (2, 3)), "half": np.zeros(3, np.float16),
     "subclass": np.zeros(3).view(np.recarray),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("read", [address.address_of, address._from_header, address._from_interface])

@@ -10,8 +10,8 @@ from mytorch import numpy_protocol
 from mytorch.backends.functions import COMPOSITES, Call, labels_of_composite, row_of
 from mytorch.backends.functions.table import functions_of
 from mytorch.compiler.codegen.loop import EXPRESSIONS, REDUCTIONS
-from mytorch.compiler.passes import loops
-from mytorch.compiler.program.kernels import KEPT, KEPT_IN_HALF
+from mytorch.compiler.passes import grouping
+from mytorch.compiler.program.kernels import KERNELS, KERNELS_IN_HALF
 from mytorch.compiler.program.raising import _INDICES, SOLVERS
 from mytorch.nn import functional as F
 from mytorch.nn.functional.composite import REGISTRY
@@ -43,7 +43,7 @@ CALLS = {
     "swiglu": [(array(4, 6), -1), (array(4, 6), 0)],
     "geglu": [(array(4, 6), -1)],
     **dict.fromkeys(("gelu", "sigmoid", "silu", "relu", "leaky_relu", "squared_relu"), [(array(4, 6),)]),
-}  # fmt: skip
+}
 
 
 def call(name, args):
@@ -64,7 +64,7 @@ def test_the_result_of_a_part_is_the_part_of_the_result(name):
             pairs = [*zip(labels.inputs, arrays, strict=True), *zip(labels.outputs, outputs, strict=True)]
             blocks = math.gcd(*[x.shape[dims.index(label)] for dims, x in pairs if label in dims])
             parts = iter([cut(x, [d for d, own in enumerate(dims) if own == label], (1, blocks), blocks)
-                          for dims, x in zip(labels.inputs, arrays, strict=True)])  # fmt: skip
+                          for dims, x in zip(labels.inputs, arrays, strict=True)])
             found = call(name, [next(parts) if isinstance(x, np.ndarray) else x for x in args])
             for y, part, dim in zip(outputs, found, labels.results_of_parts(label), strict=True):
                 np.testing.assert_allclose(part, cut(y, [dim], (1, blocks), blocks), 1e-5, 1e-6)
@@ -78,7 +78,7 @@ def test_each_row_has_a_call():
 
 
 def test_each_op_that_programs_keep_has_a_row():
-    assert {*KEPT, *KEPT_IN_HALF} <= COMPOSITES.keys()
+    assert {*KERNELS, *KERNELS_IN_HALF} <= COMPOSITES.keys()
     assert {name for name, row in COMPOSITES.items() if row.dims is not None} <= REGISTRY.keys()
 
 
@@ -92,8 +92,8 @@ def test_flops_of_ops():
 def test_tables_of_programs_name_rows():
     """What loops compute, and what raises, by the classes of the table."""
     assert {row_of(name).kind for name in EXPRESSIONS if name != ".copy"} == {"elementwise"}
-    assert {row_of(name).kind for name in (*REDUCTIONS, *loops._REDUCTIONS)} == {"reduction"}
-    assert {row_of(name).kind for name in loops._ALIASES} == {"view"}
+    assert {row_of(name).kind for name in (*REDUCTIONS, *grouping._REDUCTIONS)} == {"reduction"}
+    assert {row_of(name).kind for name in grouping._ALIASES} == {"view"}
     assert {row_of(name).kind for name in SOLVERS - {"linalg.lstsq"}} == {"contraction"}
     assert {row_of(name).kind for name in _INDICES} == {"indexing", "writing"}
     assert functions_of("writing") == numpy_protocol.WRITERS

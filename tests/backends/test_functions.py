@@ -161,7 +161,7 @@ FOLDERS = ("core", "ops", "nn", "optim", "autograd", "amp", "random", "fft", "li
 NO_ARRAY = {
     "lib.array_utils.byte_bounds", "lib.stride_tricks.as_strided", "polynomial.legendre.leggauss",
     "random.default_rng", "random.seed", "random.get_state", "random.set_state", "printoptions",
-}  # fmt: skip
+}
 
 
 def functions_used(path):
@@ -237,7 +237,7 @@ def test_what_has_no_row():
     ("einsum", ("ij,jk", np.ones((2, 2)), np.ones((2, 2))), {}),
     ("sum", (np.ones((2, 2)),), {"where": np.ones((2, 2), bool)}),
     ("sum", (np.ones(2), 0, None, None, True), {}),
-])  # fmt: skip
+])
 def test_calls_of_which_nothing_is_known(name, args, kwargs):
     assert labels_of(name, *args, **kwargs) is None
 

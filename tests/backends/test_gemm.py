@@ -38,7 +38,7 @@ def large(monkeypatch):
 @given(
     SIZES, SIZES, SIZES, st.sampled_from(list(LAYOUTS)), st.sampled_from(list(LAYOUTS)),
     st.sampled_from(OUTPUTS), st.booleans(),
-)  # fmt: skip
+)
 def test_matrix_product(m, n, k, x_layout, y_layout, layout, add):
     x, y, out = LAYOUTS[x_layout](m, k), LAYOUTS[y_layout](k, n), LAYOUTS[layout](m, n)
     want = x.astype(float) @ y.astype(float) + (out if add else 0)
@@ -73,7 +73,7 @@ def test_what_lies_beside_the_result_is_left_alone(size):
     st.sampled_from([((3,), (3,)), ((2, 1), (4,)), ((1,), (5,)), ((2, 3), (2, 3)), ((), (3,)), ((0,), (1,))]),
     st.sampled_from([1, 2, 17]), st.sampled_from([1, 5, 33]), st.sampled_from([0, 1, 9]),
     st.sampled_from(list(LAYOUTS)), st.sampled_from(list(LAYOUTS)), st.booleans(),
-)  # fmt: skip
+)
 def test_stacked_product(batches, m, n, k, x_layout, y_layout, swapped):
     x, y = (
         np.stack([layout(*size) for _ in range(int(np.prod(batch)))]).reshape(*batch, *size)
@@ -81,7 +81,7 @@ def test_stacked_product(batches, m, n, k, x_layout, y_layout, swapped):
         for batch, size, layout in zip(
             batches, ((m, k), (k, n)), (LAYOUTS[x_layout], LAYOUTS[y_layout]), strict=True
         )
-    )  # fmt: skip
+    )
     if swapped:
         x = np.swapaxes(np.swapaxes(x, -1, -2).copy(), -1, -2)
     np.testing.assert_allclose(gemm.stacked_product(x, y), x @ y, rtol=1e-5, atol=1e-5)

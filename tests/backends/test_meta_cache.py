@@ -124,7 +124,7 @@ ARGUMENTS = [
     (slice(None),), (slice(None), None), (new(2), 1), (new(2), True), (new((2,), "f4"), 1), ([new(2), 1],),
     (new((2, 1)), 1), (view(new(2), layout((2,), (0,), np.dtype(float))), 1),
     (view(new(2), layout((2,), None, np.dtype(float), writeable=False)), 1),
-]  # fmt: skip
+]
 
 
 def noted(runs, *args, **kwargs):

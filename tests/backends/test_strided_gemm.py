@@ -140,7 +140,7 @@ SHAPES = {
     "overlapping windows": (
         np.lib.stride_tricks.sliding_window_view(np.ones(9), 4), ONES((4, 7)), 1, 1, "x"
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", SHAPES)

@@ -27,7 +27,7 @@ def python(code, before="", **environment):
     done = subprocess.run(
         [sys.executable, "-c", before + KERNEL + textwrap.dedent(code)], capture_output=True, text=True,
         timeout=300, env=environment,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -76,7 +76,7 @@ def test_other_processes_dont_hang_beside_the_pool(method, tmp_path):
     done = subprocess.run(
         [sys.executable, str(tmp_path / "main.py")], capture_output=True, text=True, timeout=300,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     running = method == "spawn"
     child, *batches = done.stdout.splitlines()
@@ -188,7 +188,7 @@ def test_without_numba_there_is_a_reason_and_how_to_install_it():
     ("number", "error", "says"),
     [(0, RuntimeError, "positive integer, got 0"), (-2, RuntimeError, "-2"), (1.5, TypeError, "float"),
      (True, TypeError, "bool"), (100_000, RuntimeError, "NUMBA_NUM_THREADS=100000")],
-)  # fmt: skip
+)
 def test_wrong_numbers_of_threads(number, error, says):
     from mytorch.backends import jit  # noqa: F401 - starts the pool
 
@@ -214,7 +214,7 @@ print(gc.isenabled())
             env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "MYTORCH_COMPILE": "background"},
         )
         for _ in range(2)
-    ]  # fmt: skip
+    ]
     assert [d.stdout for d in done] == ["True\nFalse\n"] * 2
     assert [d.stderr.count("compiling kernels") for d in done] == [1, 0]
 

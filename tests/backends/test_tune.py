@@ -32,7 +32,7 @@ def run(program):
     done = subprocess.run(
         [sys.executable, "-c", START + program + "print(json.dumps(found))"],
         capture_output=True, text=True,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -51,7 +51,7 @@ found["after"] = memory("VmRSS") - start
 
 @pytest.mark.parametrize("init", [
     "normal_(x, std=0.02)", "uniform_(x, -1, 1)", "trunc_normal_(x)", "kaiming_uniform_(x)",
-])  # fmt: skip
+])
 def test_a_large_weight_is_drawn_without_another_one(init):
     found = run(f"""
 x = nn.Parameter(mytorch.empty(1 << 14, 1 << 10))  # 64 MiB

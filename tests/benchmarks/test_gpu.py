@@ -30,7 +30,7 @@ def command(folder, *args, **env):
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.gpu", "--out", str(folder), "--no-peer", *args],
         cwd=ROOT, capture_output=True, text=True, env={**os.environ, **interpreted, **env}, timeout=900,
-    )  # fmt: skip
+    )
     return done, json.loads((folder / "gpu.json").read_text())
 
 
@@ -86,7 +86,7 @@ def test_sections_of_an_earlier_run_are_kept(monkeypatch, tmp_path):
 
     def run(size, section):
         program.main(["--out", str(tmp_path), "--no-peer", "--size", size, "--sections", section,
-                      "--kernels", "scale", "--jobs", "1"])  # fmt: skip
+                      "--kernels", "scale", "--jobs", "1"])
         return json.loads((tmp_path / "gpu.json").read_text())["sections"]
 
     compared = run("tiny", "parity")["parity"]
@@ -135,10 +135,10 @@ def result(**sections):
 
 def test_speeds_are_shares_of_the_ceilings():
     ceilings = [{"what": "copy", "value": 4000.0, "unit": "GB/s"},
-                {"what": "float16", "value": 800.0, "unit": "TFLOP/s"}]  # fmt: skip
+                {"what": "float16", "value": 800.0, "unit": "TFLOP/s"}]
     same = {"kernel": "linear", "shape": "8 × 9", "cost": [4e9, 8e9, 8e11, 16e11]}
     rows = [{**same, "forward": {"ms": 2.0}, "both": {"ms": 8.0}},
-            {**same, "forward": {"ms": 1.0}, "both": None, **PEER}]  # fmt: skip
+            {**same, "forward": {"ms": 1.0}, "both": None, **PEER}]
     text = tables.markdown(result(ceilings=ceilings, kernels=rows, train=trained([2.0, 1.0])))
     lines = [" ".join(line.replace("|", " ").split()) for line in text.splitlines()]
     # 4 GB take 1 ms and 0.8 TFLOP take 1 ms: 50 % in 2 ms; 12 GB and 2.4 TFLOP take 3 ms: 38 % in 8 ms
@@ -152,7 +152,7 @@ def trained(losses):
     ours = {
         "dtype": "float16", "ms": 131.072, "windows_ms": [130.0, 140.0], "tokens_per_second": 500_000.0,
         "tflops": 400.0, "bytes": 1 << 30, "config": "small", "losses": [2.0, 1.0],
-    }  # fmt: skip
+    }
     return [ours, {**ours, "ms": 262.144, "losses": losses, **PEER}]
 
 

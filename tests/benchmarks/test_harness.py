@@ -20,7 +20,7 @@ def test_disturbed_turns_do_not_count():
     for turns, ms, quiet in (
         ([(30, 0.0), (90, 0.06), (32, -0.01)], 31, 2), ([(80, 0.5), (90, 1.0)], 85, 0),
         ([(30, None), (31, None)], 30.5, 2),  # the system doesn't tell
-    ):  # fmt: skip
+    ):
         found = harness.figures([Turn(*turn) for turn in turns], 0.05)
         assert (found["ms"], found["quiet"], found["all"]) == (ms, quiet, len(turns))
 

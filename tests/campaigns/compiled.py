@@ -31,7 +31,7 @@ CHANGES = [
     "program.layer.train(not program.layer.training)", "program.layer.total.fill_(5)", "pass",
     "program.layer.weight.requires_grad_(not program.layer.weight.requires_grad)", "program.OFFSET = None",
     "program.layer.total = program.layer.total + 1", "program.Layer.scale = 3", "program.config.flag = True",
-]  # fmt: skip
+]
 HEAD = '''
 import LIBRARY as F
 from LIBRARY.nn import functional as N
@@ -253,7 +253,7 @@ def compare_with_torch(module, leaves, arrays, index, eager, loosest):
     args = [
         oracle.torch_of(a).requires_grad_(wants_grad and oracle.torch_of(a).is_floating_point())
         for a, (_, _, wants_grad) in zip(arrays, leaves, strict=True)
-    ]  # fmt: skip
+    ]
     try:
         results = module.program(*args, torch.tensor(index))
     except (RuntimeError, IndexError, NotImplementedError, TypeError, ValueError):

@@ -22,7 +22,7 @@ from tests.campaigns.mutations import NUMBERS, TEXTS
 ODD = [
     "cloat32", "-1", "1e999", "nan", "9" * 30, "9" * 5000, "\x1b[2J", "\r", "|", " | ", "%", "[", "]", "@",
     *TEXTS,
-]  # fmt: skip
+]
 WORDS = [b"\xff" * 8, b"\x1b[2J\r\n\0\0", b"\xe2\x80\xae" * 5, b"x" * 64, b" " * 64, b"mtp1" + b"\xff" * 60]
 ALIASES = "nnodes: [" + ", ".join(f"&l{n} [{f'*l{n - 1}, ' * 10 * bool(n)}x]" for n in range(9)) + "]\n"
 YAML = [
@@ -30,7 +30,7 @@ YAML = [
     "<<: {nnodes: 2}\n", "!!python/object/apply:os.getcwd []\n", "nnodes: 0x" + "f" * 9000, "cpu: 2001-01-01",
     "timeout: 1:" + "9:" * 2000 + "1", "nnodes: !!binary aGFsbG8=\n", "%YAML 9.9\n", "--- \n--- \n",
     "nnodes: 2\n" * 50, "nnodes: |\n  2\n", "&a &b\n", "*a\n", "\ufeff", "'" * 3, "\x07",
-]  # fmt: skip
+]
 
 
 def fields(random, data, change):

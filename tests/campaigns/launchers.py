@@ -19,7 +19,7 @@ OPTIONS = argparse.Namespace(
 REPORT = {
     "rank": 1, "host": "b", "pid": 5, "time": 1.5, "kind": "exception", "code": 3, "type": "ValueError",
     "message": "boom", "finished": [], "traceback": ["a", "b"], "operation": "all_reduce",
-}  # fmt: skip
+}
 LOST = 5  # polls without an answer
 
 

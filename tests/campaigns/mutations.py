@@ -27,7 +27,7 @@ def damaged(random, data):
         lambda: data[:at] + random.randbytes(size) + data[at + size :],
         lambda: data[:at] + bytes(byte ^ flipped for byte in data[at : at + 1]) + data[at + 1 :],
         lambda: data + random.randbytes(9),
-    ])()  # fmt: skip
+    ])()
 
 
 def restructured(random, text):
@@ -77,7 +77,7 @@ def _list_changed(random, value, key, raw):
         lambda: value[:key] + [value[key]] * 2 + value[key + 1 :],
         lambda: value[::-1],
         lambda: dict.fromkeys(map(str, range(len(value)))),
-    ])()  # fmt: skip
+    ])()
 
 
 def _odd(random, value, raw):

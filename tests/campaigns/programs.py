@@ -28,7 +28,7 @@ KNOWN = {}
 KINDS = [
     "cpu, exact", "cpu, smooth", "cuda, exact", "cuda, smooth", "cpu, steps", "compiled, exact",
     "compiled, smooth",
-]  # fmt: skip
+]
 # Where PyTorch alone refuses: mytorch copies overlapping memory, has other strides, a GPU looks at no values.
 TORCH_STRICTER = (
     r"Autograd not support dtype|some elements of the input|is a view and its base|view size is not"

@@ -235,4 +235,4 @@ READERS = {
     "inference_gpt2.py": Reader(make_model, generate, (ValueError, RuntimeError, SystemExit, MemoryError),
                                 nameless=(RuntimeError, SystemExit, MemoryError), suffixes=(".json",)),
     "flight recorder": Reader(make_flight, read_flight, (), edits=(), is_named=False),
-}  # fmt: skip
+}

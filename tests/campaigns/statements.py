@@ -7,6 +7,7 @@ reads other memory; its hardtanh's gradient at NaN depends on the place in memor
 sign, so 0 is added before a division; a norm of 0 has no direction, a sinc of an integer no digits.)
 """
 
+
 def split(text):
     return [part.strip() for line in text.strip().splitlines() for part in line.split(" | ")]
 

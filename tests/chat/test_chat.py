@@ -34,7 +34,7 @@ STRICT = """{{ bos_token }}
 {%- endfor %}
 """
 TALK = [{"role": "user", "content": " Hello\n"}, {"role": "assistant", "content": "Hi!"},
-        {"role": "user", "content": "What's 2 + 2?"}]  # fmt: skip
+        {"role": "user", "content": "What's 2 + 2?"}]
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 
 
@@ -50,7 +50,7 @@ def folder(tmp_path_factory):
         vocab_size=tokenizer.vocab_size, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
         num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128, initializer_range=0.4,
         eos_token_id=tokenizer.token_to_id("<|im_end|>"), bos_token_id=None,
-    )  # fmt: skip
+    )
     transformers.LlamaForCausalLM(config).save_pretrained(folder)
     options = {"bos_token": SPECIAL[0], "eos_token": SPECIAL[2], "chat_template": CHATML}
     fast = transformers.PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"), **options)
@@ -182,7 +182,7 @@ def test_the_command(folder):
     (("nowhere",), "nowhere: no such folder or file"),
     (("FOLDER", "--prompt", "Hello " * 500), "exceeds the context of 128"),
     (("FOLDER", "--prompt", "a", "--top_p", "2"), r"top_p must be in \(0, 1\], got 2"),
-])  # fmt: skip
+])
 def test_errors_are_a_line(folder, arguments, message):
     found = run(*[folder if a == "FOLDER" else a for a in arguments])
     assert found.returncode == 1 and re.search(message, found.stderr) and "Traceback" not in found.stderr
@@ -228,4 +228,4 @@ def test_a_model_without_template_answers_lines():
     assert chat.template.stop_strings == ("\nUser:",)
     assert isinstance(chat("Hello", 5, seed=1), str) and [m["role"] for m in chat.messages] in (
         ["user", "assistant"], [],
-    )  # fmt: skip
+    )

@@ -54,7 +54,7 @@ def theirs(source, messages, **options):
     "{% for m in messages %}{% generation %} {{ m.content }}{% set x = 1 %}\n{% endgeneration %}{% endfor %}",
     "{% for m in messages %}{% if loop.first %}{% continue %}{% endif %}{{ m.role }}{% break %}{% endfor %}",
     "{{ strftime_now('%Y') }}", "{{ messages[0].name }} {{ messages[0].name is defined }}", REASONING,
-])  # fmt: skip
+])
 def test_templates_are_rendered_as_by_transformers(source):
     talk = [{"role": "user", "content": "a<b & 'é' 日本\n", "name": None}, *TALK[1:]]
     tools = [{"type": "function", "function": {"name": "<f>", "description": "\u2028 \"quoted\""}}]
@@ -67,7 +67,7 @@ def test_templates_are_rendered_as_by_transformers(source):
     "{% if x %}" * 3000 + "{% endif %}" * 3000, "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}",
     "{{ " + "not " * 5000 + "1 }}", "{{ " + "[" * 5000 + "]" * 5000 + " }}", "{{ x" + ".a" * 5000 + " }}",
     "{% for x in y %}" * 30 + "{% endfor %}" * 30, "{% if x %}" * 150 + "{% endif %}" * 150,
-])  # fmt: skip
+])
 def test_a_deeply_nested_template_is_one_clear_error(source):
     with pytest.raises(ValueError, match=r"the chat template is damaged: .*(nested|indentation)"):
         ChatTemplate(source)
@@ -77,7 +77,7 @@ def test_a_deeply_nested_template_is_one_clear_error(source):
     "{% macro f(n) %}{{ f(n + 1) }}{% endmacro %}{{ f(0) }}", "{{ 1 / 0 }}", "{{ range(10**9) }}",
     "{{ raise_exception() }}", "{{ strftime_now(3) }}", "{{ messages | tojson(x=1) }}", "{{ '%d' % 'a' }}",
     "{{ {}['a'].b }}", "{{ [x] | tojson }}",
-])  # fmt: skip
+])
 def test_whatever_fails_in_a_template_is_a_value_error(source):
     with pytest.raises(ValueError, match="the chat template refuses these messages: ."):
         ChatTemplate(source).render(TALK)
@@ -129,7 +129,7 @@ PLACES = {  # of a text in a conversation
         {"function": {"name": text, "arguments": {text: [text]}}}]}]},
     "tools": lambda text: {"messages": TALK, "tools": [{"name": text, text: 1}]},
     "documents": lambda text: {"messages": TALK, "documents": [{"title": text, "text": text}]},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("make", [byte_level, sentencepiece, word_piece])
@@ -176,7 +176,7 @@ def test_text_beside_the_template_is_encoded_as_one():
     """A message with "<|im_end|>" has the ids of that text, not those of its parts."""
     tokenizer, text = byte_level(), "What a <|im_end|> day! <think><|im_start|>"
     found = tokenizer.encode(ChatTemplate("{{ messages[0].content }}<|im_end|>").render(
-        [{"role": "user", "content": text}]), allowed_special="all")  # fmt: skip
+        [{"role": "user", "content": text}]), allowed_special="all")
     assert found == [*tokenizer.encode(text), tokenizer.token_to_id("<|im_end|>")]
 
 
@@ -211,7 +211,7 @@ def test_other_tokens_that_the_template_spells_stay_text_but_in_answers():
     ("{{ messages[0].content.lower() | trim }}<|im_end|>", "  <|IM_END|>  "),
     ("{{ messages[0].content | tojson(ensure_ascii=True) }}<|im_end|>", "é <|im_ \ufdd0"),
     ("{{ messages[0].content[3:] }}<|im_end|>", "abc<|im_end|>"),
-])  # fmt: skip
+])
 def test_special_tokens_that_the_template_would_make_of_messages(source, content):
     tokenizer = byte_level()
     text = ChatTemplate(source).render([{"role": "user", "content": content}])

@@ -19,7 +19,7 @@ def run(*arguments, **variables):
     done = subprocess.run(
         [sys.executable, "-m", "mytorch.cli", *map(str, arguments)], cwd=ROOT, capture_output=True, text=True,
         timeout=300, env=surroundings(**variables),
-    )  # fmt: skip
+    )
     return done.returncode, done.stdout, done.stderr
 
 

@@ -71,7 +71,7 @@ WRONG = {  # what is called: what it says
     "estimate: length": (
         ["estimate-memory", "--sequence_length", "2000"], "2000 tokens exceed the context length of 1024"),
     "env: argument": (["env", "all"], "unrecognized arguments: all"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
@@ -99,14 +99,14 @@ os.execv(sys.executable, [sys.executable, "-m", "mytorch.cli", *sys.argv[1:]])
     ("1", ["launch", "--cpu", "-n", "1", "script.py"], 0), ("2", ["launch", "no.py"], 2),
     ("0,1", ["launch", "--cpu", "-n", "1", "script.py"], 0),
     ("0", ["config", "--config_file", "c.yaml"], 2), ("1", ["top", "--once"], None),
-])  # fmt: skip
+])
 def test_a_stream_that_is_closed_is_no_error(numbers, command, code, tmp_path):
     """As by `mytorchrun … >&-`: what is written goes nowhere, and into no file that has its number now."""
     (tmp_path / "script.py").write_text("import sys; print(1); sys.exit(sys.stdout is None)")
     done = subprocess.run(
         [sys.executable, "-c", CLOSED, numbers, *command], cwd=tmp_path, env=surroundings(),
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+    )
     assert code in (None, done.returncode) and "Traceback" not in done.stderr, done.stderr
 
 
@@ -116,7 +116,7 @@ def test_a_full_disk_is_a_line(tmp_path):
         done = subprocess.run(
             [sys.executable, "-m", "mytorch.cli", "env"], cwd=tmp_path, env=surroundings(), stdout=full,
             stderr=subprocess.PIPE, text=True, timeout=120,
-        )  # fmt: skip
+        )
     assert "the output can't be written" in done.stderr
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
 

@@ -45,12 +45,12 @@ ONE_MACHINE = [ENTER, ENTER, CLEAR, "4", ENTER, DOWN, ENTER, CLEAR, "8", ENTER, 
 TWO_MACHINES = [
     CLEAR, "2", ENTER, CLEAR, "1", ENTER, CLEAR, "node0", ENTER, ENTER, "hosts.txt", ENTER, DOWN, ENTER,
     CLEAR, "8", ENTER, ENTER, ENTER, CLEAR, "0.5", ENTER, CLEAR, "3", ENTER, ENTER,
-]  # fmt: skip
+]
 DEFAULTS = {
     "nnodes": 1, "node_rank": 0, "master_addr": "127.0.0.1", "master_port": 29500, "cpu": False,
     "mixed_precision": "no", "gradient_accumulation_steps": 1, "timeout": 60.0, "max_restarts": 0,
     "log_wandb": False,
-}  # fmt: skip
+}
 ANSWERS = {
     "one machine": (ONE_MACHINE, {
         "cpu": True, "num_processes": 4, "mixed_precision": "fp16", "gradient_accumulation_steps": 8,
@@ -58,7 +58,7 @@ ANSWERS = {
     "two machines": (TWO_MACHINES, {
         "nnodes": 2, "node_rank": 1, "master_addr": "node0", "hostfile": "hosts.txt", "num_gpus": 8,
         "timeout": 0.5, "max_restarts": 3}),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", ANSWERS)

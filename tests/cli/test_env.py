@@ -113,7 +113,7 @@ def test_with_gpus(capsys, monkeypatch):
     runtime = types.SimpleNamespace(
         getDeviceCount=lambda: 2, getDeviceProperties=lambda i: properties,
         driverGetVersion=lambda: 13000, runtimeGetVersion=lambda: 12080,
-    )  # fmt: skip
+    )
     nccl = types.SimpleNamespace(get_version=lambda: 22703)
     fakes = {
         "cupy": types.SimpleNamespace(cuda=types.SimpleNamespace(runtime=runtime)),

@@ -31,7 +31,7 @@ def test_a_real_step_takes_what_was_estimated(name):
     done = subprocess.run(
         [sys.executable, str(PEAK), json.dumps(config.to_dict()), str(batch_size), optimizer],
         capture_output=True, text=True, timeout=600, check=False, cwd=ROOT, env=surroundings(),
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     measured = json.loads(done.stdout)
     found = estimate(config, batch_size, optimizer=optimizer, cpu=True)
@@ -64,7 +64,7 @@ RULES = {  # options: bytes of (parameters, gradients, optimizer)
     "ZeRO in half": (
         {"zero_stage": 1, "num_processes": 4, "mixed_precision": "fp16"}, (6 * P, 6 * P, 2 * P + 8 * P)),
     "DDP": ({"num_processes": 4}, (4 * P, 4 * P, 8 * P + 8 * P)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", RULES)

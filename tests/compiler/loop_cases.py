@@ -34,7 +34,7 @@ class Case(NamedTuple):
 def every_expression() -> Case:
     """All functions, of all pairs of special values."""
     steps, bools = [], {"where": "x2", "logical_and": "x2", "logical_or": "x2", "logical_not": "x2"}
-    for name, text in EXPRESSIONS.items():
+    for name, (text, _) in EXPRESSIONS.items():
         count = 3 if name == "where" else 2 if "{1}" in text or text.count("{}") == 2 else 1
         args = ("x0", "x1") if name not in bools else ("x2", "x3") if name != "where" else ("x2", "x0", "x1")
         makes_bools = name.startswith(("logical", "less", "greater")) or "equal" in name
@@ -56,7 +56,7 @@ def captured(function, *tensors) -> list[Case]:
                 random.integers(-i.kwargs["n"], i.kwargs["n"], x.size) if x.dtype == np.int64
                 else (random.standard_normal(x.size) * 2).astype(x.dtype)
                 for x in i.args
-            ]  # fmt: skip
+            ]
             found.append(Case(i.kwargs["loop"], i.kwargs["rows"], i.kwargs["n"], arrays))
     return found
 

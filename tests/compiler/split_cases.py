@@ -391,5 +391,5 @@ FUNCTIONS = [
     unbound, from_the_last_iteration, comprehensions, a_function_in_it, a_late_closure, an_object,
     a_set, a_caught_refusal, bound_in_a_try, a_queue,
     a_queue_by_another_name, an_iterator, one_line, nested, backward_inside, a_walrus, nothing,
-]  # fmt: skip
+]
 WHOLE = {"a_late_closure", "one_line", "unbound"}  # aren't split

@@ -53,6 +53,16 @@ def cases(table):
     CASES.update(table)
 
 
+class Private:
+    __slots__ = ("__s",)
+
+    def __init__(self):
+        self.__s = 1.0
+
+    def get(self):
+        return self.__s
+
+
 def base(**entries):
     return type("Base", (), {"k": 1.0, **entries})
 
@@ -132,6 +142,11 @@ cases({
     "a slot": lambda p: of_class(
         p, lambda k, o: setattr(o, "s", 5.0), lambda x, o: x * o.s,
         lambda: type("S", (), {"__slots__": ("s",), "__init__": lambda self: setattr(self, "s", 1.0)})),
+    "a slot without a value": lambda p: of_class(
+        p, lambda k, o: setattr(o, "t", 5.0), lambda x, o: x * (2 if hasattr(o, "t") else 1),
+        lambda: type("S", (), {"__slots__": ("t",)})),
+    "a private slot": lambda p: of_class(
+        p, lambda k, o: setattr(o, "_Private__s", 5.0), lambda x, o: x * o.get(), lambda: Private),
     "vars of an object": lambda p: of_class(
         p, lambda k, o: setattr(o, "k", 5.0), lambda x, o: x * vars(o).get("k", 1)),
     "__dict__ of an object": lambda p: of_class(
@@ -141,7 +156,7 @@ cases({
     "isinstance of a class": lambda p: of_class(
         p, lambda k, o: setattr(o, "__class__", type("Z", (HERE.Marked,), {"k": 1.0})),
         lambda x, o: x * (2 if isinstance(o, HERE.Marked) else 1)),
-})  # fmt: skip
+})
 
 
 class Marked:
@@ -295,7 +310,7 @@ cases({
     "another base of a module": of_module(
         lambda k, n: setattr(k, "__bases__", (type("Other", (Act,), {"scale": 5.0}),))),
     "training": of_module(lambda k, n: setattr(k, "act", lambda self, x: x * (2 if self.training else 3))),
-})  # fmt: skip
+})
 
 
 @case
@@ -395,7 +410,7 @@ cases({
     "the code": lambda p: (lambda f: (lambda x: f(x), lambda: setattr(f, "__code__",
         (lambda x: x * 5).__code__)))(
         lambda x: x * 1),
-})  # fmt: skip
+})
 
 
 @case
@@ -491,6 +506,17 @@ def an_attribute_that_a_partial_function_gets(patch):
 def hasattr_of_a_module(patch):
     own = own_module()
     return lambda x: x * (2 if hasattr(own, "k") else 1), lambda: setattr(own, "k", 5.0)
+
+
+@case
+def getattr_of_what_a_call_with_a_text_gives(patch):
+    own = HERE.Empty()
+    own.k = 1.0
+
+    def named(text):
+        return own
+
+    return lambda x: x * getattr(named("text"), "abk"[len(x) :]), lambda: setattr(own, "k", 5.0)
 
 
 @case
@@ -635,7 +661,7 @@ cases({
         lambda: type("Options", (dict,), {"k": 1.0})(), lambda o: o.k, lambda o: setattr(type(o), "k", 5.0)),
     "a namespace": in_container(
         lambda: types.SimpleNamespace(k=1.0), lambda o: o.k, lambda o: setattr(o, "k", 5.0)),
-})  # fmt: skip
+})
 
 # What is opaque: threads, clocks, files, iterators, C.
 
@@ -800,7 +826,7 @@ cases({
         lambda o: setattr(o, "prec", 5)),
     "a cell": value_of(
         lambda: types.CellType(1.0), lambda o: o.cell_contents, lambda o: setattr(o, "cell_contents", 5.0)),
-})  # fmt: skip
+})
 
 
 @case
@@ -1139,7 +1165,7 @@ cases({
         lambda: np.zeros(2), lambda a: 1 + a.flags.writeable, lambda a: a.setflags(write=False)),
     "a row of a structured array": value_of(
         lambda: np.zeros(2, [("k", "f8")])[0], lambda a: 1 + a["k"], lambda a: a.__setitem__("k", 5.0)),
-})  # fmt: skip
+})
 
 
 @case
@@ -1211,7 +1237,7 @@ cases({
         lambda k, f: f.__annotations__["k"](1.5), lambda k, f: f.__annotations__.update(k=int)),
     "the subclasses of a class": described(
         lambda k, f: 1 + len(k.__subclasses__()), lambda k, f: new_subclass(k)),
-})  # fmt: skip
+})
 
 
 @case
@@ -1292,7 +1318,7 @@ cases({
             lambda: setattr(pool[0], "k", 5.0),
         )
     )([Inner()], types.SimpleNamespace(enter_result=Inner())),
-})  # fmt: skip
+})
 
 
 # What gets at any attribute, under another name.
@@ -1335,7 +1361,7 @@ cases({
                        lambda: p.setattr(nn.Identity, "is_new", True, raising=False)))(nn.Identity()),
     "type under another name": value_of(
         Inner, lambda o: 1 + (kind_of(o) is Inner), lambda o: setattr(o, "__class__", HolderOf)),
-})  # fmt: skip
+})
 
 
 # mytorch's own settings.
@@ -1411,7 +1437,7 @@ cases({
     "a flag of cudnn": setting(
         lambda: 1 + mytorch.backends.cudnn.benchmark,
         lambda: setattr(mytorch.backends.cudnn, "benchmark", True), cudnn),
-})  # fmt: skip
+})
 
 # What may differ in each call: with `fullgraph` it is an error.
 VARYING = {

@@ -171,7 +171,7 @@ def fails(program, inputs):
         (lambda p, _: lambda x: ((x[:2],), ()), RuntimeError, r"returned float32\[2, 12\] of strides"),
         (lambda p, _: lambda x: ((x.t().contiguous().t(),), ()), RuntimeError, r"of strides \(4, 32\), gelu"),
     ],
-)  # fmt: skip
+)
 def test_errors_are_not_hidden(backend, error, message):
     """Nothing runs eagerly instead."""
     compiled = mytorch.compile(gelu, backend=backend)

@@ -180,7 +180,7 @@ def test_equal_checks_are_merged_and_unused_results_checked():
 UNUSED = {
     "rows": lambda w, i: w[i], "columns": lambda w, i: w[:, i], "both": lambda w, i: w[i, i],
     "take": lambda w, i: w.take(i), "reshaped": lambda w, i: w[i[:, None]],
-}  # fmt: skip
+}
 
 
 @each("name", UNUSED)

@@ -1,4 +1,4 @@
-"""What a compiled function calls is split where its capture fails, and prints are repeated at any depth."""
+"""What a compiled function calls is split where its graph breaks, and prints are repeated at any depth."""
 
 import builtins
 import contextlib
@@ -79,10 +79,10 @@ def test_modules_in_modules(container):
     for p, want in zip(net.parameters(), gradients, strict=True):
         np.testing.assert_allclose(p.grad.numpy(), want, rtol=1e-4, atol=1e-5)
     texts = [str(w.message) for w in said if "mytorch.compile" in str(w.message)]
-    assert len(texts) == 1 and "Block is split at test_callees.py" in texts[0]
+    assert len(texts) == 1 and "Block has a graph break at test_callees.py" in texts[0]
     explained = mytorch.compiler.explain(compiled)
     assert "Block: 6 instructions" in explained  # the quiet one, as a whole
-    assert explained.count("is split at") == (5 if container is nn.Sequential else 4) - 1
+    assert explained.count("has a graph break at") == (5 if container is nn.Sequential else 4) - 1
     assert programs_in(compiled) == 2 + 2 * 2 + 1  # stem and head, two parts of two blocks, and the quiet one
 
 

@@ -91,7 +91,7 @@ FUNCTIONS = {
     "gpt": gpt,
     "lstm": lambda: nn.LSTM(10, 5),
     "convolution": lambda: lambda x: F.max_pool2d(F.conv2d(x[None, None], x[None, None, :3, :3]), 2),
-}  # fmt: skip
+}
 
 
 def run(make, capturing, times=3):
@@ -266,7 +266,7 @@ def picked_and_written(x, i):
         lambda x, i: x[i] * 2, lambda x, i: x[:, i].exp(), lambda x, i: x[i, i] + x[i, 1] * x[i, 1:],
         lambda x, i: x[None, i][..., i] * 2, lambda x, i: x[x[i].argmin()].sum(),
     ],
-)  # fmt: skip
+)
 def test_an_index_that_it_computes(function):
     def with_gradient(x, i):
         y = function(x, i)

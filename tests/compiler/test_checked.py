@@ -130,7 +130,7 @@ def gradients_of_attention(x):
 EAGERS = (
     written_through_a_diagonal, written_through_what_is_expanded, a_sum_is_a_loop_s_output,
     gradients_of_attention,
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize("function", EAGERS)

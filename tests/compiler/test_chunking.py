@@ -17,12 +17,12 @@ from mytorch.compiler import capture
 from mytorch.compiler.files.checking import Checker
 from mytorch.compiler.parts.chunking import run_parts
 from mytorch.compiler.parts.crossing import PRICES, STORE
-from mytorch.compiler.parts.plan import Plan
 from mytorch.compiler.parts.stage import Builder
-from mytorch.compiler.program.program import leaves
+from mytorch.compiler.parts.stages import Stages
 from mytorch.compiler.running import execution
 from mytorch.models import GPT2, GPT2Config
 from mytorch.nn import functional as F
+from mytorch.utils.nested import leaves
 from tests.compiler.test_capture import FUNCTIONS as CAPTURED
 from tests.compiler.test_capture import a_step
 
@@ -64,7 +64,7 @@ FUNCTIONS = {
     "gpt": (gpt, {0, 1, 2, 3, 4}),
     "written": (lambda x: (x.clone().fill_(2) + x, mytorch.zeros(7, 12).add_(x)[1:]), {0, 1, 2}),
     "partly written": (lambda x: partly_written(x), None),
-}  # fmt: skip
+}
 
 
 def partly_written(x):
@@ -75,10 +75,10 @@ def partly_written(x):
 
 
 def in_parts(program, rows, *args, price=STORE):
-    plan = Plan(program, price)
-    for stage in plan.stages:
+    stages = Stages(program, price)
+    for stage in stages.all:
         check(Builder(stage, rows).program())
-    return run_parts(plan, [x.numpy() for x in args], rows, plan.rows)
+    return run_parts(stages, [x.numpy() for x in args], rows, stages.rows)
 
 
 def check(program):
@@ -107,7 +107,7 @@ def test_the_same_is_computed(name, kernels, optimized):
         program = capture(function, X)
     program = program.optimized() if optimized else program
     if levels is not None and not (optimized or (kernels and name != "gpt")):
-        assert {stage.number for stage in Plan(program).stages} == levels
+        assert {stage.number for stage in Stages(program).all} == levels
     with F.use_fused(False):
         want = function(X)
         for rows, price in [(3, STORE), (3, 0)] if name == "gpt" else product((1, 3, 7), PRICES):
@@ -175,8 +175,8 @@ def test_a_training_step(price):
 
     with F.use_fused(False):
         step, program = step_of(model()), capture(step_of(model()), X)
-        plan, results = Plan(program, price), []
-        for run in (step, lambda x: run_parts(plan, [x.numpy()], 2, 7)):
+        stages, results = Stages(program, price), []
+        for run in (step, lambda x: run_parts(stages, [x.numpy()], 2, 7)):
             mytorch.manual_seed(1)
             results.append([run(X) for _ in range(3)])
         assert_same(*reversed(results))
@@ -238,10 +238,10 @@ def centred(x):
 def test_the_peak_of_several_stages(rows, function, price, idle_loops):
     x = np.ones((1000, 50), np.float32)
     with F.use_fused(False):
-        plan = Plan(capture(function, x), price)
-        assert {stage.number for stage in plan.stages} == {1, 2, 3}
-        needed = measured(lambda: run_parts(plan, [x], rows, 1000))
-    assert plan.peak(rows) == pytest.approx(needed, rel=0.05, abs=4_000)  # Python's own objects
+        stages = Stages(capture(function, x), price)
+        assert {stage.number for stage in stages.all} == {1, 2, 3}
+        needed = measured(lambda: run_parts(stages, [x], rows, 1000))
+    assert stages.peak(rows) == pytest.approx(needed, rel=0.05, abs=4_000)  # Python's own objects
 
 
 def test_results_within_a_limit():

@@ -58,7 +58,7 @@ EAGER = {
         lambda x: mytorch.utils.checkpoint.checkpoint(lambda x: x * 2, x, preserve_rng_state=False),
         "a checkpoint",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", EAGER)
@@ -185,7 +185,7 @@ INDICES = {
     "a row": lambda x, i: x[i], "a sum": lambda x, i: x[i - 1], "a column": lambda x, i: x[1:, i - 1],
     "argmax": lambda x, i: x[x.sum(1).argmax()], "from": lambda x, i: x[i:], "to": lambda x, i: x[:i, 1:i],
     "with an array": lambda x, i: x[i, mytorch.tensor([0, 1])], "a new dim": lambda x, i: x[None, i],
-}  # fmt: skip
+}
 
 
 @pytest.mark.filterwarnings("ignore:mytorch.compile")
@@ -252,7 +252,7 @@ DRAWS = {
     "trunc_normal_": lambda x: nn.init.trunc_normal_(mytorch.empty(3, 3)),
     "rrelu": lambda x: F.rrelu(-x, training=True), "gumbel_softmax": F.gumbel_softmax,
     "two": lambda x: (mytorch.randperm(3), mytorch.rand(2)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.filterwarnings("ignore:mytorch.compile")

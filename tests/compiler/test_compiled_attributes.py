@@ -123,7 +123,7 @@ READERS = {
         "equal": lambda x: 2 if x == Compared() else 3, "repr": lambda x: len(repr(x)),
         "f-string": lambda x: len(f"{x}"),
     },
-}  # fmt: skip
+}
 CASES = [pytest.param(kind, read, id=name) for kind in READERS for name, read in READERS[kind].items()]
 
 
@@ -192,7 +192,7 @@ HOLDERS = {
     "a method": (lambda x: types.MethodType(scale_of, x), lambda h: h.__self__.step),
     "a weak reference": (weakref.ref, lambda h: h().step),
     "an enum": (lambda x: x, lambda h: Kind.ONE.value.step),
-}  # fmt: skip
+}
 
 
 def scale_of(x):

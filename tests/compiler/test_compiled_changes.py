@@ -3,6 +3,7 @@
 import collections
 import gc
 import random
+import types
 import warnings
 
 import numpy as np
@@ -361,6 +362,19 @@ def test_elements_of_numpy_arrays():
         table += 1
     assert "the elements of a NumPy array have changed" in mytorch.compiler.explain(read)
     assert [len(f.history) for f in (read, copied, shared)] == [3, 3, 1]  # a program reads shared memory
+
+    both = mytorch.compile(lambda x: x * mytorch.from_numpy(table) + float(table[0]), fullgraph=True)
+    held = types.SimpleNamespace(table=table, tables=[table])
+    in_two = mytorch.compile(lambda x: x * mytorch.from_numpy(held.table) + held.tables[0][1].item())
+    alone = types.SimpleNamespace(table=table)
+    named = mytorch.compile(lambda x: x * mytorch.from_numpy(alone.table), fullgraph=True)
+    for _ in range(3):
+        np.testing.assert_array_equal(both(x), table + table[0])
+        np.testing.assert_array_equal(in_two(x), table + table[1])
+        np.testing.assert_array_equal(named(x), table)
+        table += 1
+    assert len(named.history) == 1
+    table -= 3
 
     def writes(x):
         table[0] += 1

@@ -167,11 +167,11 @@ def a_variable_of_the_environment():
 
 FUNCTIONS = [
     a_default, a_default_of_a_keyword, a_default_of_what_it_calls, code_of_what_it_calls, a_class,
-]  # fmt: skip
+]
 READERS = [
     *OBJECTS.values(), a_method_of_a_dict, a_queue, a_context_variable, a_local_of_a_thread, a_proxy,
     a_weak_reference, the_environment, a_variable_of_the_environment,
-]  # fmt: skip
+]
 MAKERS = [*FUNCTIONS, *[lambda make=make: reader(make) for make in READERS]]
 NAMES = [make.__name__ for make in FUNCTIONS] + [*OBJECTS]
 NAMES += [make.__name__ for make in READERS[len(OBJECTS) :]]
@@ -213,7 +213,7 @@ def test_an_argument_that_is_a_tensor_of_the_state():
     assert [compiled(x).tolist() for x in (X, weight, X)] == [[3, 3], [2, 2], [3, 3]]
     assert [mytorch.compile(lambda x: x + 0 if x is not weight else -x)(x).tolist() for x in (weight, X)] == [
         [-1, -1], [1, 1]
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.filterwarnings("ignore:mytorch.compile")
@@ -275,7 +275,7 @@ ARGUMENTS = {  # a function of a tensor and something else, and what makes that 
     "not is_leaf": (lambda x, y: x * (2 if y.is_leaf else 3), [lambda: leaf() * 1, leaf, lambda: X]),
     "grad_fn": (lambda x, y: x * (2 if y.grad_fn is None else 3), [lambda: leaf() * 1, leaf, lambda: X]),
     "a retained grad": (lambda x, y: x * (1 if y.grad is None else 2), [retained, lambda: leaf() * 1]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.filterwarnings("ignore")

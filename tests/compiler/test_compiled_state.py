@@ -244,7 +244,7 @@ def attributes_of_classes(compile):
         lambda: setattr(Net, "colour", Colour.BLUE), lambda: Net.table.fill(9), lambda: Net.known.add(3),
         lambda: Net.queue.appendleft(4.0), lambda: setattr(Net, "dtype", mytorch.float64),
         lambda: setattr(Net, "function", staticmethod(mytorch.abs)),
-    ):  # fmt: skip
+    ):
         change()
         yield compiled(x)
 
@@ -344,7 +344,7 @@ CASES = [
     generators_that_it_seeds, caches,
     modules_within_modules, attributes_of_classes, long_containers, classes_of_containers, order_of_entries,
     its_own_attributes, arrays_of_objects, tensors_that_come_to_share_memory,
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)

@@ -250,7 +250,7 @@ def test_a_language_model():
     config = LlamaConfig(
         vocab_size=50, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
         num_key_value_heads=2,
-    )  # fmt: skip
+    )
     model, idx = Llama(config), mytorch.randint(0, 50, (2, 7))
     found = []
     for call in (mytorch.compile(model, fullgraph=True), model):

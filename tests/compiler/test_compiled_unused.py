@@ -82,7 +82,7 @@ def test_what_is_left_of_a_program():
     flat = value(4, (6,), of=out)
     last = value(5, (6,))
     steps = [made(".astype", (h, np.dtype("float32")), cast), made("add", (cast, g), out),
-             made(".reshape", (out, (6,)), flat), made("exp", (flat,), last)]  # fmt: skip
+             made(".reshape", (out, (6,)), flat), made("exp", (flat,), last)]
     left = without_gradients(Program((g, h), {}, {}, steps, (last, cast)), [h])
     assert left.inputs == (g,) and [i.name for i in left.instructions] == [".reshape", "exp"]
     assert left.instructions[0].args[0] is g and left.instructions[0].outputs[0].of is g
@@ -153,7 +153,7 @@ ZEROS = {
     "multiply": lambda g, h: (g, h), "matmul": lambda g, h: (h, g), "divide": lambda g, h: (h, g),
     ".T": lambda g, h: (h,), "cumsum": lambda g, h: (h, 0), "concatenate": lambda g, h: ([h, h],),
     "take": lambda g, h: (h, g), ".getitem": lambda g, h: (h, (0, g)), "subtract": lambda g, h: (h, h),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", ZEROS)

@@ -14,7 +14,7 @@ from mytorch.compiler import capture
 from mytorch.compiler.parts.chunking import run_parts
 from mytorch.compiler.parts.crossing import PRICES, STORE, _cost_of
 from mytorch.compiler.parts.minimum_cut import Network
-from mytorch.compiler.parts.plan import Plan
+from mytorch.compiler.parts.stages import Stages
 from mytorch.nn import functional as F
 
 X = mytorch.randn(1000, 64)
@@ -52,14 +52,14 @@ def written(x):
     return y * total + STATE
 
 
-def stored(plan):
+def stored(stages):
     """The shapes of what the first loop has stored for the second one."""
-    (first, _) = [k for k, stage in enumerate(plan.stages) if stage.is_loop]
-    return [x.shape for x in plan.crossings()[first] if plan.dim_of(x) is not None]
+    (first, _) = [k for k, stage in enumerate(stages.all) if stage.is_loop]
+    return [x.shape for x in stages.crossings()[first] if stages.levels.dim_of(x) is not None]
 
 
-def counts(plan, name):
-    instructions = [i for stage in plan.stages for i in stage.instructions if i.name == name]
+def counts(stages, name):
+    instructions = [i for stage in stages.all for i in stage.instructions if i.name == name]
     return len(instructions), len({*instructions})
 
 
@@ -79,10 +79,10 @@ def test_the_narrowest_values_cross(function, limit, shapes):
         chunked = program.chunked(limit)
         want = program(X).numpy()
         np.testing.assert_allclose(chunked(X).numpy(), want, 2e-4, 2e-4 * want.max())
-    plan = chunked._plan
-    assert stored(plan) == shapes
+    stages = chunked._stages
+    assert stored(stages) == shapes
     assert chunked.peak <= float(limit[:-2]) * {"MB": 1e6, "kB": 1e3}[limit[-2:]] < program.memory().peak
-    assert chunked.peak == plan.peak(chunked.rows)
+    assert chunked.peak == stages.peak(chunked.rows)
 
 
 def test_what_crosses_is_shown():
@@ -103,11 +103,11 @@ def test_products_do_not_run_again():
     with F.use_fused(False):
         program = capture(step, X)
         chunked = program.chunked(program.memory().peak * 9 // 10)
-        assert counts(chunked._plan, "matmul") == (8, 8)
-        assert counts(Plan(program, PRICES[1]), "matmul") == (8, 8)
-        assert counts(Plan(program, PRICES[1]), "tanh") == (3, 2)
+        assert counts(chunked._stages, "matmul") == (8, 8)
+        assert counts(Stages(program, PRICES[1]), "matmul") == (8, 8)
+        assert counts(Stages(program, PRICES[1]), "tanh") == (3, 2)
         less = program.chunked("300kB")
-        assert counts(less._plan, "matmul") == (10, 8)  # the logits were stored for the loss
+        assert counts(less._stages, "matmul") == (10, 8)  # the logits were stored for the loss
         for a, b in zip(chunked(X)[1], less(X)[1], strict=True):
             np.testing.assert_allclose(a.numpy(), b.numpy(), 1e-4, 1e-6)
 
@@ -115,21 +115,21 @@ def test_products_do_not_run_again():
 def test_nothing_runs_twice_where_all_is_stored():
     with F.use_fused(False):
         for function in (products, elements, of_whole, written, late):
-            plan = Plan(capture(function, X), STORE)
-            ran = Counter([i for stage in plan.stages for i in stage.instructions])
+            stages = Stages(capture(function, X), STORE)
+            ran = Counter([i for stage in stages.all for i in stage.instructions])
             assert {i.name for i, count in ran.items() if count > 1} <= {".getitem"}  # views
-    assert stored(plan) == []
+    assert stored(stages) == []
 
 
 @pytest.mark.parametrize("price", PRICES)
 def test_what_was_written_to_is_not_read_again(price):
     with F.use_fused(False):
         STATE.fill_(2)
-        plan = Plan(capture(written, X), price)
-        y = run_parts(plan, [X.numpy()], 300, 1000)
+        stages = Stages(capture(written, X), price)
+        y = run_parts(stages, [X.numpy()], 300, 1000)
         want = X.numpy() * 2 * (X.numpy() * 2).sum(0) + 3
     np.testing.assert_allclose(y.numpy(), want, 1e-3, 1e-3)
-    assert stored(plan) == [(1000, 64)]
+    assert stored(stages) == [(1000, 64)]
 
 
 def test_errors_name_what_is_alive():
@@ -169,7 +169,7 @@ def test_cuts_are_minimal(edges):
 def test_work_of_linear_algebra():
     """Like a product it takes longer than its bytes say, whatever its name is."""
     program = capture(lambda x: (mytorch.linalg.inv(x), x @ x, x.exp()), mytorch.eye(8).expand(6, 8, 8) * 2)
-    plan, found = Plan(program, 1), {}
+    stages, found = Stages(program, 1), {}
     for i in program.instructions:
-        found[i.name] = _cost_of(plan, i, 1, {*program.instructions})
+        found[i.name] = _cost_of(stages, i, 1, {*program.instructions})
     assert found["linalg.inv"] == found["matmul"] == 64 * found["exp"]

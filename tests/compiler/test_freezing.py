@@ -47,7 +47,7 @@ STEPS = {
     "RMSprop": (optim.RMSprop, lambda o: lr_scheduler.ReduceLROnPlateau(o, patience=1)),
     "Rprop": (optim.Rprop, lambda o: lr_scheduler.CosineAnnealingLR(o, 9)),
     "Muon": (lambda p: optim.Muon([x for x in p if x.ndim == 2]), lambda o: lr_scheduler.StepLR(o, 2)),
-}  # fmt: skip
+}
 
 
 def training(name="AdamW"):
@@ -169,7 +169,7 @@ def with_hook():
 REFUSED = {
     with_closure: "a LambdaLR is none of", with_scale_fn: "the CyclicLR has a scale_fn",
     of_mine: "a Mine is none of", with_hook: r"a tensor of shape \(2,\) has hooks",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("make", REFUSED)
@@ -292,7 +292,7 @@ def test_attacks(attack, content, tmp_path):
 STRANGE = [
     None, 0, -1, 1 << 70, 0.5, "", "AdamW", "step", [], [0], {}, True, (1, 2), {"value": 0}, 4, np.ones(2),
     {"reference": {"object": 4}}, {"reference": {"tensor": 0}}, {"reference": {"method": [1, "step"]}},
-]  # fmt: skip
+]
 
 
 def test_random_damage(content, tmp_path):

@@ -7,7 +7,7 @@ import pytest
 
 import mytorch
 from mytorch.compiler import Instruction, capture
-from mytorch.compiler.memory.live_ranges import scheduled
+from mytorch.compiler.memory.plan import planned
 from mytorch.compiler.passes import functionalize
 from mytorch.nn import functional as F
 
@@ -83,7 +83,7 @@ def kept(p, m, v, g, size):
 CASES = [
     (adamw, [3], 0), (chain, [2], 0), (exchange, [2], 1), (copy_returned, [0], 1), (changed_behind, [0], 3),
     (views, [2], 0), (part, [], 3), (read_between, [0], 1), (twice, [1], 1), (kept, [0], 1),
-]  # fmt: skip
+]
 
 
 def arguments():
@@ -108,7 +108,7 @@ def check(function, source=""):
 
 @pytest.mark.parametrize(("function", "places", "writes"), CASES, ids=[case[0].__name__ for case in CASES])
 def test_in_place(function, places, writes):
-    instructions = scheduled(check(function))
+    instructions = planned(check(function))
     assert [len(i.kwargs["loop"].places) for i in instructions if i.name == "loop"] == places
     assert sum(i.name == ".setitem" for i in instructions) == writes
 
@@ -124,7 +124,7 @@ WRITES = [
     "{x}.copy_({y} @ {z} * 0.1)", "{x}[1:3] = {y}[0:2] * 2", "{x}.zero_()", "{x}.sub_({y}.sum(0))",
     "{new} = {x}.clone()", "{new} = {x}.T", "{new} = {x}.view(36).view(6, 6)", "{new} = {x} * {y} + 1",
     "{new} = {x}.softmax(-1) + {y}", "{new} = {x} @ {y} * 0.1", "{new} = mytorch.zeros(6, 6); {new} += {x}",
-]  # fmt: skip
+]
 
 
 def random_writes(seed):
@@ -146,13 +146,13 @@ def test_random_writes():
     for seed in range(80):
         function, source = random_writes(seed)
         program = check(function, source)
-        placed += any([i.name == "loop" and i.kwargs["loop"].places for i in scheduled(program)])
+        placed += any([i.name == "loop" and i.kwargs["loop"].places for i in planned(program)])
     assert placed > 20
 
 
 def test_the_formula_of_adamw_is_one_loop_in_place():
     program = capture(adamw, *arguments()).optimized()
-    assert [i.name for i in scheduled(program)] == ["loop"]
+    assert [i.name for i in planned(program)] == ["loop"]
     assert "np.empty" not in program.source() and program.memory().peak == 0
 
 

@@ -16,7 +16,7 @@ def one_plus_tanh(x):
 FUNCTIONS = {
     "exp32": (np.exp, 0.9), "tanh32": (np.tanh, 2.5), "one_plus_tanh32": (one_plus_tanh, 2.5),
     "expm1_32": (np.expm1, 1.7), "log32": (np.log, 0.9), "log1p32": (np.log1p, 1.5),
-}  # fmt: skip
+}
 exp32, tanh32, one_plus_tanh32, expm1_32, log32, log1p32 = (getattr(loop_math, name) for name in FUNCTIONS)
 
 

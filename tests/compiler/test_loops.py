@@ -124,7 +124,7 @@ def test_a_sum_of_all_elements_is_one_of_sums_of_rows(function, stored):
         lambda x: x**-0.5 + 1, lambda x: F.hardsigmoid(-x * 5) * 1,
         lambda x: (x.rsqrt() == np.inf).float() * 2,
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_quotients_of_roots_and_small_numbers(function, dtype):
     """LLVM would approximate 1 / sqrt(x) by what is NaN for 0 and infinity."""

@@ -49,7 +49,7 @@ KERNELS = {
         lambda x, *states: mytorch.cat(F.lstm_steps(x, *states, None, (10,) * 8 + (5, 5), True)),
     ),
     "matmul": ([(7, 100, 64), (64, 80)], mytorch.matmul),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", KERNELS)

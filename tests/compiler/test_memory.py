@@ -11,7 +11,8 @@ import mytorch
 from mytorch import nn
 from mytorch.compiler import capture
 from mytorch.compiler.codegen.loop import COLUMN, FULL, ROW, Loop, Step
-from mytorch.compiler.memory.live_ranges import last_uses, scheduled
+from mytorch.compiler.memory.live_ranges import last_uses
+from mytorch.compiler.memory.plan import planned
 from mytorch.compiler.running import execution
 from mytorch.nn import functional as F
 from mytorch.utils.nested import leaves
@@ -193,7 +194,7 @@ def test_gradients_of_a_shared_weight_are_added_where_the_first_one_is():
         return loss
 
     program = mytorch.capture(step).optimized()
-    names = [i.name for i in scheduled(program)]
+    names = [i.name for i in planned(program)]
     assert names.count("host.add_grad") == names.count("host.set_grad") == 1 and "add" not in names
     for _ in range(2):
         loss, grad = program(), weight.grad.copy()

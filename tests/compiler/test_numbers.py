@@ -97,7 +97,7 @@ ANY = {
     "a tensor of it": lambda x, a: mytorch.tensor(a) * x + mytorch.as_tensor(a),
     "full": lambda x, a: (mytorch.full((2,), a), x.new_full((2,), a + 1)),
     "sums": lambda x, a: x * sum([a, a]),
-}  # fmt: skip
+}
 OF_FLOATS = ANY | {
     "alpha": lambda x, a: x.add(x, alpha=a).sub(x, alpha=a * 2),
     "clamp": lambda x, a: (x.clamp(-a, a), x.clamp_min(a), F.hardtanh(x, -a, a)),
@@ -106,7 +106,7 @@ OF_FLOATS = ANY | {
     "in place": written,
     "addcdiv": lambda x, a: x.addcdiv(x, x * x + 1, value=a),
     "activations": lambda x, a: (F.leaky_relu(x, a), F.elu(x, a)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
@@ -257,7 +257,7 @@ SIGNED = {
     "copysign": lambda x, a: x * math.copysign(1.0, a), "atan2": lambda x, a: x * math.atan2(a, -1.0),
     "str": lambda x, a: x * len(str(a)), "a quotient": lambda x, a: 1 / (x * a),
     "a branch": lambda x, a: x * a if a == 0 else x - a,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("dynamic", [None, True, False])
@@ -479,7 +479,7 @@ def of_numbers(draw, depth):
 @hypothesis.given(
     expressions(), st.lists(st.tuples(st.floats(-4, 4), st.integers(-3, 3)), min_size=3, max_size=6),
     st.sampled_from(["float32", "float64", "float16", "int64"]),
-)  # fmt: skip
+)
 def test_random_expressions(function, numbers, dtype):
     x = X.to(getattr(mytorch, dtype))
     compiled = mytorch.compile(function)

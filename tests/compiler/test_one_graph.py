@@ -9,7 +9,7 @@ import pytest
 
 import mytorch
 from mytorch import nn, optim
-from mytorch.compiler.graph_breaks.code import attribute_loads_in
+from mytorch.compiler.guards.bytecode import attribute_loads_in
 from mytorch.compiler.guards.reachable import Reachable
 from mytorch.models import GPT2, GPT2Config, Llama, LlamaConfig
 from mytorch.nn import functional as F
@@ -150,5 +150,5 @@ LOOKS = {
 @pytest.mark.parametrize("name", LOOKS)
 def test_where_the_object_of_getattr_is_a_module(name):
     function, is_module = LOOKS[name]
-    loads = [*attribute_loads_in(function.__code__, Reachable(function).refusals.modules)]
+    loads = [*attribute_loads_in(function.__code__, Reachable(function).modules)]
     assert (not [text for _, text, _ in loads if text == "getattr"]) == is_module

@@ -275,7 +275,7 @@ def places(x, place=()):
 STRANGE = [
     None, 0, -1, 1 << 70, 0.5, math.nan, "", "x0", "add", "loop", "kernel", [], [0], {}, True, (1, 2),
     {"value": 0}, {"value": 2}, {"slice": [None] * 3}, {"dtype": "float64"}, np.ones(2), np.float32(1), 40,
-]  # fmt: skip
+]
 
 
 def programs_of_damaged_files(content, everywhere, strange, path, count):

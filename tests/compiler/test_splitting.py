@@ -86,7 +86,7 @@ def test_a_function(function):
     assert_same(outcome(compiled), outcome(function))
     is_whole = function.__name__ in WHOLE
     said = mytorch.compiler.explain(compiled)
-    assert ("runs eagerly for these" if is_whole else "is split at split_cases.py") in said
+    assert ("runs eagerly for these" if is_whole else "has a graph break at split_cases.py") in said
     assert len(compiled.programs()) > 0 or is_whole
     with pytest.raises(RuntimeError, match=r"fullgraph=True\): split_cases.py:\d+: "):
         outcome(mytorch.compile(function, fullgraph=True))
@@ -201,7 +201,8 @@ def test_a_training_step(make):
         weights = [*model.parameters()]
         found.append([*log, *[p.detach().numpy() for p in weights], *[p.grad for p in weights]])
         if is_compiled:
-            assert "is split at test_splitting.py" in mytorch.compiler.explain(call) and call.programs()
+            assert "has a graph break at test_splitting.py" in mytorch.compiler.explain(call)
+            assert call.programs()
     assert_same(*found)
 
 
@@ -311,7 +312,7 @@ def test_a_callable(make):
                 (y * y).sum().backward()
             record += [y, x.grad]
         if is_compiled and make is not of_decorated:
-            assert "is split at test_splitting.py" in mytorch.compiler.explain(call)
+            assert "has a graph break at test_splitting.py" in mytorch.compiler.explain(call)
         found.append([*record, *[p.grad for p in net.parameters()], net.seen, net.calls, printed.getvalue()])
     assert_same(*found)
 
@@ -374,7 +375,8 @@ def test_what_is_said():
     with pytest.warns(UserWarning) as caught:
         compiled(mytorch.ones(2))
     (warning,) = caught
-    said = f"mytorch.compile: with_lines is split at test_splitting.py:{first + 2}: it asks for the element"
+    place = f"test_splitting.py:{first + 2}"
+    said = f"mytorch.compile: with_lines has a graph break at {place}: it asks for the element"
     assert str(warning.message).startswith(said) and warning.filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -384,10 +386,10 @@ def test_what_is_said():
     assert lines[2:5] == [
         f"   with_lines line {first + 1}", "     1. first call",
         f"        with_lines line {first + 1}: 1 instructions",
-    ]  # fmt: skip
+    ]
     assert [part.__name__ for part in compiled.parts()] == [
         f"with_lines line {first + 1}", f"with_lines lines {first + 3}-{first + 4}"
-    ]  # fmt: skip
+    ]
     assert len(compiled.programs()) == 4  # two parts, two shapes
     compiled.reset()
     assert compiled.history == compiled.parts() == compiled.programs() == []
@@ -467,7 +469,7 @@ def blocks(draw, depth=2):
             head = [
                 "for k in range(2):", "if n % 2:", "if b.sum() > 0:", "with mytorch.no_grad():", "try:",
                 "while n < 3:",
-            ][draw(st.integers(0, 5))]  # fmt: skip
+            ][draw(st.integers(0, 5))]
             inner = draw(blocks(depth - 1))
             if head.startswith("while"):
                 inner = ["n = n + 1", *inner]

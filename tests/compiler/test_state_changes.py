@@ -200,7 +200,7 @@ def test_where_it_is_split_is_said():
     said = mytorch.compiler.explain(compiled).splitlines()[1]
     line = catches.__code__.co_firstlineno + 2
     what = "a program can't hold EVENT, which is an Event of threading"
-    assert said == f"   is split at test_state_changes.py:{line}: {what}"
+    assert said == f"   has a graph break at test_state_changes.py:{line}: {what}"
 
 
 @pytest.mark.parametrize("by_lines", [False, True])
@@ -290,6 +290,23 @@ def test_einops_knows_tensors_before_its_first_call():
     weight = nn.Parameter(mytorch.ones(2))
     compiled = mytorch.compile(lambda x: with_einops(weight * x), fullgraph=True)
     assert compiled(mytorch.ones(2)).tolist() == [[3.0, 3.0]]
+
+
+class Slotted:
+    __slots__ = ("last",)
+
+
+def test_a_slot_that_it_gives_its_first_value():
+    slotted = Slotted()
+
+    def function(x):
+        slotted.last = 3.0
+        return x * slotted.last
+
+    compiled = mytorch.compile(function)
+    for _ in range(3):
+        assert compiled(mytorch.ones(1)).item() == 3.0 and slotted.last == 3.0
+        slotted.last = 7.0
 
 
 def test_functions_that_nothing_refers_to(monkeypatch):

@@ -310,7 +310,7 @@ def test_a_source_that_waits_does_not_keep_the_process(tmp_path):
     (DATA, np.zeros((20, 3)), ValueError, r"float64\[20, 3\] doesn't take float32\[4, 3\] at row 0"),
     (DATA, (np.zeros((20, 3), "f"), 5), ValueError, "1 results, and sinks for 2"),
     (5, None, TypeError, "'int' object is not iterable"),
-])  # fmt: skip
+])
 def test_wrong_arguments(source, sink, error, message):
     with pytest.raises(error, match=message):
         rows().stream(source, sink).run()

@@ -109,7 +109,7 @@ def test_as_the_default():
             mytorch.zeros(2), mytorch.tensor(1.5), mytorch.rand(2), mytorch.linspace(0, 1, 3),
             mytorch.add(1.5, 2), mytorch.tensor([1, 2]) / 2, mytorch.tensor(2).sqrt(), nn.Linear(2, 3).weight,
             mytorch.where(mytorch.tensor([True]), 1.0, 2.0), mytorch.tensor([1, 2]).logsumexp(0),
-        ]  # fmt: skip
+        ]
         assert [x.dtype for x in made] == [BF16] * len(made)
         assert repr(mytorch.tensor(1.5)) == "tensor(1.50000)"
     finally:
@@ -144,7 +144,7 @@ MADE = {
     "add_": lambda F, dtype: F.full((2,), 1.1, dtype=dtype).add_(F.tensor([0.1, 257]), alpha=0.3),
     "mul_": lambda F, dtype: F.full((2,), 1.1, dtype=dtype).mul_(0.7),
     "float32 +=": lambda F, dtype: F.full((2,), 1.1).add_(F.tensor([0.1, 3], dtype=dtype)),
-}  # fmt: skip
+}
 
 
 def _written(x, F):
@@ -252,7 +252,7 @@ def both_models():
 OPTIMIZERS = {
     "SGD": {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01}, "Adam": {"lr": 0.01}, "AdamW": {"lr": 0.01},
     "RMSprop": {"lr": 0.01}, "Adagrad": {"lr": 0.1},
-}  # fmt: skip
+}
 
 
 def trained(F, model, x, y, optimizer):

@@ -81,7 +81,7 @@ def test_a_fresh_gradient_becomes_grad():
         lambda g: stored[:],
     ],
     ids=["itself", "a view", "reshaped", "kept elsewhere", "a view of what is kept"],
-)  # fmt: skip
+)
 def test_any_other_is_copied(vjp):
     _, grad, given = made_by(vjp)
     assert not np.shares_memory(grad, given) and not np.shares_memory(grad, stored)
@@ -134,7 +134,7 @@ def test_grad_gives_arrays_of_its_own():
 @pytest.mark.parametrize("function", [
     lambda w: w.t() * mytorch.ones(3, 2), lambda w: w.permute(1, 0).reshape(6) * 2,
     lambda w: mytorch.ones(4, 3) @ w.t(), lambda w: w.sum(), lambda w: w.flip(0),
-])  # fmt: skip
+])
 @pytest.mark.parametrize("compile", [lambda function: function, mytorch.compile])
 def test_dims_lie_in_memory_as_those_of_the_tensor(function, compile):
     for w in (mytorch.ones(2, 3), mytorch.ones(3, 2).t()):

@@ -121,7 +121,7 @@ def results_keep_the_class(t):
         next(iter(p)), t.nn.functional.gelu(p), t.nn.functional.cross_entropy(p[None], t.tensor([1])),
         p.to(t.float64), p.as_subclass(t.Tensor), t.tensor(p), t.add(x, x, out=p), p.numpy(), p.tolist(),
         p.requires_grad_(),
-    )  # fmt: skip
+    )
 
 
 def a_subclass_goes_before_its_base_and_else_from_left_to_right(t):
@@ -159,7 +159,7 @@ def all_of_them_may_refuse(t):
         lambda: refusing + 1, lambda: t.add(x, refusing), lambda: t.nn.functional.relu(refusing),
         lambda: t.std(Reflected()), lambda: x - Reflected(), lambda: x @ Reflected(),
         lambda: x.add_(Reflected()),
-    )  # fmt: skip
+    )
     errors = []
     for call in calls:
         with pytest.raises(TypeError) as caught:
@@ -277,7 +277,7 @@ def test_the_first_call_passes_the_same_arguments_as_later_ones(nothing_known):
     calls = (
         lambda: F.relu(m), lambda: F.softmax(m, 0), lambda: F.normalize(m, dim=1), lambda: mytorch.mean(m, 0),
         lambda: mytorch.add(m, 2, alpha=3), lambda: mytorch.flip(m, (0,)), lambda: F.linear(m, m),
-    )  # fmt: skip
+    )
     for call in calls:
         overriding.clear()
         first = call()
@@ -470,6 +470,35 @@ def subclasses_are_made_by_new(t):
     return [a, b, c.detach(), c.is_leaf, c.requires_grad, *extras, *others, kinds(a + 1, b * 2)]
 
 
+def subclasses_have_only_an_init(t):
+    class Marked(t.Tensor):
+        def __init__(self, *args, **kwargs):
+            super().__init__()
+            self.mark = "m"
+
+    class Silent(t.Tensor):
+        def __init__(self, x):
+            self.mark = "s"
+
+    class Weight(t.nn.Parameter):
+        def __init__(self, data=None, requires_grad=True):
+            super().__init__()
+            self.mark = "w"
+
+    x = t.ones(2)
+    made = Marked([1.0, 2.0]), Marked(x), Silent(x), Weight(x), Weight(x, False), Weight()
+    x.add_(1)
+    gradients = [y.requires_grad for y in made]
+    return [*(y.detach() for y in made), *(y.mark for y in made), *gradients, kinds(*made[:3], made[0] + 1)]
+
+
+def copies_of_parameters(t):
+    p = t.nn.Parameter(t.ones(2))
+    p.mark = ["m"]
+    pickled = pickle.loads(pickle.dumps(p))
+    return [copy.copy(p).mark is p.mark, pickled.mark, hasattr(copy.deepcopy(p), "mark"), t.nn.Parameter()]
+
+
 def a_module_holds_one(t):
     module = t.nn.Linear(2, 2)
     module.register_buffer("mark", plain(t)([1.0, 2.0]))
@@ -500,9 +529,9 @@ PROGRAMS = [
     all_of_them_may_refuse, a_mode_sees_functions_and_factories, a_mode_changes_results_and_may_refuse,
     modes_are_nested, without_subclasses, functions_of_users, gradients_pass_through_subclasses,
     a_write_is_noticed, autograd_asks_neither_classes_nor_modes, a_checkpoint_does_the_same_again,
-    subclasses_are_made_by_new,
-    a_module_holds_one, functions_of_autograd,
-]  # fmt: skip
+    subclasses_are_made_by_new, subclasses_have_only_an_init, copies_of_parameters, a_module_holds_one,
+    functions_of_autograd,
+]
 
 
 def values(x):
@@ -603,6 +632,32 @@ def test_a_class_that_defines_its_own_copy_keeps_it():
     assert copy.deepcopy(x) == "own"
 
 
+class Weight(mytorch.nn.Parameter):
+    pass
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, copy.copy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_copies_of_a_parameter_keep_what_its_class_adds(copied):
+    x = Weight(mytorch.ones(2), False)
+    x.names = ["a"]
+    y = copied(x)
+    assert type(y) is Weight and (y.names, y.requires_grad) == (["a"], False)
+    assert copied is copy.copy or y.names is not x.names
+    layer = mytorch.nn.Linear(2, 2)
+    layer.weight = x
+    assert copied(layer).weight.names == ["a"]
+
+
+def test_what_makes_no_tensor_is_no_empty_one():
+    class Named(mytorch.Tensor):
+        def __init__(self, x, name):
+            super().__init__(*([x] if name else []))
+
+    assert Named([1.0], "x").tolist() == [1]
+    with pytest.raises(TypeError, match=r"Named: the arguments make no tensor, and super"):
+        Named([1.0], "")
+
+
 def test_as_subclass_wants_a_subclass():
     with pytest.raises(TypeError, match="subclass of Tensor"):
         mytorch.ones(2).as_subclass(int)
@@ -615,7 +670,7 @@ def test_names_of_functions():
         mytorch.nn.functional.relu: "mytorch.nn.functional.relu", mytorch.Tensor.add_: "mytorch.Tensor.add_",
         mytorch.Tensor.shape.__get__: "mytorch.Tensor.shape.__get__",
         mytorch.linalg.svd: "mytorch.linalg.svd", mytorch.manual_seed: None, len: None,
-    }  # fmt: skip
+    }
     assert {f: o.resolve_name(f) for f in names} == names
     found = o.get_overridable_functions()
     assert mytorch.stack in found[mytorch] and mytorch.Tensor.sum in found[mytorch.Tensor]

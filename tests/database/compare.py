@@ -48,7 +48,7 @@ def same(got: Any, want: Any, what: str, values: bool = True, tolerance: tuple |
 def compare(
     call: Callable, their_call: Callable, arguments: tuple, values: bool = True, grad: bool = False,
     second: bool = False,
-) -> None:  # fmt: skip
+) -> None:
     """Assert that `call(*args, **kwargs)` gives what PyTorch's does, for `arguments` = (args, kwargs).
 
     Args:

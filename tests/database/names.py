@@ -99,7 +99,7 @@ RANDOM = {
     "nn.functional.dropout", "nn.functional.dropout2d", "nn.functional.dropout3d",
     "nn.functional.alpha_dropout", "nn.functional.feature_alpha_dropout", "nn.functional.rrelu",
     "empty_like", "new_empty", "empty",
-}  # fmt: skip
+}
 
 # Which of several equal elements their indices name is not told: where `dim` is among the arguments.
 CHOOSING = {"sort": 0, "argsort": 0, "topk": 1, "kthvalue": 1, "mode": 0}
@@ -111,7 +111,7 @@ UP_TO_SIGN = {"linalg.eigh"}
 COMPLEX = {
     "fft.fft", "fft.ifft", "fft.rfft", "fft.fft2", "fft.ifft2", "fft.rfft2", "fft.fftn", "fft.ifftn",
     "fft.rfftn", "complex", "polar", "view_as_complex",
-}  # fmt: skip
+}
 
 # Softmax of float16 scores of thousands: one rounding decides which is the largest. Dtypes and shapes only.
 UNSTABLE = {("nn.functional.multi_head_attention_forward", "float16")}
@@ -130,7 +130,7 @@ ROUGH = {
     )),
     ("nn.functional.scaled_dot_product_attention", "float32"), ("nn.functional.ctc_loss", "float32"),
     ("digamma", "float32"), ("linalg.eigh", "float32"),
-}  # fmt: skip
+}
 
 # PyTorch adds up logarithms in float32 there, and loses digits: float64 only.
 DOUBLE_MODULES = {"CTCLoss"}

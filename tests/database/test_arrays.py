@@ -80,5 +80,3 @@ def test_arrays_in_place_of_tensors(family):
                 except Exception as error:
                     failures.append(f"{entry.name} as {kind.__name__}: {type(error).__name__}: {error}"[:300])
     assert count and not failures, f"{len(failures)} of {count}:\n" + "\n".join(failures)
-
-

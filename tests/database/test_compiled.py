@@ -30,7 +30,7 @@ EAGER = {
     "expand_as flatten hsplit mT meshgrid movedim narrow nn.functional.pixel_shuffle "
     "nn.functional.pixel_unshuffle permute ravel reshape reshape_as select split split_with_sizes squeeze t "
     "tensor_split transpose unbind unflatten unfold unsqueeze view view_as vsplit",
-}  # fmt: skip
+}
 LAYOUTS = {
     "as it comes": lambda a: a.copy(),
     "transposed": lambda a: np.array(a, order="F"),

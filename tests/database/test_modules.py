@@ -56,7 +56,7 @@ def encoder_layer(theirs: torch.nn.TransformerEncoderLayer) -> mytorch.nn.Module
         theirs.linear1.in_features, theirs.self_attn.num_heads, theirs.linear1.out_features,
         theirs.dropout.p, name, theirs.norm1.eps, theirs.self_attn.batch_first, theirs.norm_first,
         theirs.linear1.bias is not None, dtype=ours(theirs.linear1.weight.dtype),
-    )  # fmt: skip
+    )
 
 
 def is_random(module: torch.nn.Module, training: bool) -> bool:

@@ -227,7 +227,7 @@ def compare_in_place(entry, dtype: torch.dtype) -> None:
             failures, label, comparison(entry, dtype),
             through_a_copy(mine), through_a_copy(theirs), detached, entry.name not in RANDOM,
             grad=entry.supports_inplace_autograd,
-        )  # fmt: skip
+        )
         attempt(failures, label, overwrites, arguments)
     report(failures, count + refused)
 

@@ -169,7 +169,7 @@ def test_named_parameters(name):
 @pytest.mark.parametrize(
     ("name", "makers"), [(n, m) for n, e in ENTRIES.items() for m in e.scheduler_inputs],
     ids=lambda x: x if isinstance(x, str) else len(x),
-)  # fmt: skip
+)
 def test_schedules(name, makers):
     entry = ENTRIES[name]
     mine, theirs = parameters(entry, "float64")

@@ -18,7 +18,7 @@ DTYPES = {
     for name in (
         "bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"
     )
-}  # fmt: skip
+}
 # Where a function of PyTorch may be, and where ours is then.
 NAMESPACES = [
     (torch, mytorch),

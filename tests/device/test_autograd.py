@@ -95,7 +95,7 @@ def grad_set_by_hand(F, x, y):
 PROGRAMS = [
     hooked, accumulated, retained, as_values, several_roots, function_of_ours, function_with_one_output_used,
     unrecorded, grad_set_by_hand,
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
@@ -135,7 +135,7 @@ ERRORS = {
     "no gradient": (lambda x: x.detach().backward(), "does not require grad"),
     "numpy": (lambda x: x.detach().numpy(), f"{DEVICE}.*cpu"),
     "np.asarray": (lambda x: np.asarray(x.detach()), f"{DEVICE}.*cpu"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", ERRORS)

@@ -83,7 +83,7 @@ CASES = {
         "linear_cross_entropy(): target 5", "5 classes",
     ),
     "multi_margin_loss": ([0, 5, 1], lambda t, i: F.multi_margin_loss(t(LOGITS), i), "5", ""),
-}  # fmt: skip
+}
 
 
 def called(case, where):

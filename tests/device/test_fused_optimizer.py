@@ -65,7 +65,7 @@ def module(**functions):
 KERNELS = {
     "adam": module(update=adam), "sgd": module(update=sgd),
     "norm": module(sum_of_squares=sum_of_squares, scale=scale),
-}  # fmt: skip
+}
 CASES = {
     "AdamW": (optim.AdamW, {"lr": 0.1, "weight_decay": 0.1}),
     "SGD": (optim.SGD, {"lr": 0.1, "momentum": 0.9, "dampening": 0.5}),

@@ -196,7 +196,7 @@ LAYERS = {
         (4, 2, 1, 1, 6, 0.0, "gelu", None, None, 0.1, True, True), [normal(2, 3, 4), normal(2, 5, 4)],
     ),
     "Softmin": ((1,), [normal(3, 4)]), "Softmax2d": ((), [normal(2, 3, 4, 5)]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", LAYERS)
@@ -305,7 +305,7 @@ INIT = {
     "constant_": (2.5,), "eye_": (), "kaiming_normal_": (), "kaiming_uniform_": (), "normal_": (1.0, 0.1),
     "ones_": (), "orthogonal_": (), "trunc_normal_": (0.0, 1.0, -0.5, 0.5), "uniform_": (-1.0, 2.0),
     "xavier_normal_": (), "xavier_uniform_": (), "zeros_": (),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", INIT)

@@ -185,16 +185,16 @@ def searches():
             yield f"searchsorted {what} {how}", list(pair), op("searchsorted", **how)
     yield "searchsorted number", [test_search.VECTOR], op("searchsorted", 3.5)
     yield "searchsorted sorter", [np.array([3, 1, 2]), np.array([2, 4]), np.array([1, 2, 0])], (
-        lambda F, s, x, order: F.searchsorted(s, x, sorter=order))  # fmt: skip
+        lambda F, s, x, order: F.searchsorted(s, x, sorter=order))
     yield "bucketize", [numbers((3, 4)), test_search.VECTOR], op("bucketize")
     yield "bincount", [test_search.COUNTED], op("bincount", minlength=9)
     yield "bincount weights", [test_search.COUNTED, numbers((7,))], (
-        lambda F, x, w: F.bincount(x, w.detach()))  # fmt: skip
+        lambda F, x, w: F.bincount(x, w.detach()))
     for how in ((5,), (5, -4, 4)):
         yield f"histc {how}", [numbers((3, 4))], lambda F, x, how=how: F.histc(x.detach(), *how)
     for how in (5, np.array([-1, 0, 0.5, 2], "float32")):
         yield f"histogram {how}", [numbers((3, 4)), np.asarray(how)], (
-            lambda F, x, e: F.histogram(x.detach(), e.detach() if e.ndim else 5))  # fmt: skip
+            lambda F, x, e: F.histogram(x.detach(), e.detach() if e.ndim else 5))
     for name in ("trapezoid", "trapz", "cumulative_trapezoid"):
         yield name, [numbers((3, 4))], op(name, dx=0.5)
         yield f"{name} x", [numbers((3, 4)), numbers((4,))], op(name)
@@ -220,7 +220,7 @@ def products():
         yield f"cdist {p} {x} {y}", [numbers(x), numbers(y)], op("cdist", p)
     yield "cdist coincident", [np.ones((30, 2)), np.ones((2, 2))], op("cdist")
     yield "einsum half", [numbers((2, 3), dtype="float16"), numbers((3, 4), dtype="float16")], (
-        lambda F, *xs: F.einsum("ij,jk->ik", *xs))  # fmt: skip
+        lambda F, *xs: F.einsum("ij,jk->ik", *xs))
 
 
 def casts():
@@ -239,7 +239,7 @@ def casts():
                 "view": lambda F, x: x.view(2, 8), "view_as": lambda F, x: F.view_as(x, F.zeros(8, 2)),
                 "t": lambda F, x: F.t(x), "masked_fill": lambda F, x: F.masked_fill(x, x > 0, 3),
                 "where": lambda F, x: F.where(x > 0, x, 1),
-            }[name]  # fmt: skip
+            }[name]
     for dtype in ("int8", "int16", "uint8", "int32", "bool", "float16", "float64"):
         x, y = numbers((3, 4), 0, 9, dtype), numbers((2, 3), 0, 9, dtype)
         yield (
@@ -276,7 +276,7 @@ CASES = {
         elementwise(), reductions(), scans_and_ranks(), searches(), products(), casts(), memory(),
     )
     for name, arrays, call in family
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", sorted({case.split()[0] for case in CASES}))
@@ -307,7 +307,7 @@ def test_other_layouts(fake_cuda):
 WAITING = {
     "masked_select", "nonzero", "argwhere", "where", "repeat_interleave", "index_put", "is_nonzero",
     "tensor_split", "unique", "unique_consecutive", "bincount", "histc", "histogram", "allclose", "equal",
-}  # fmt: skip
+}
 
 
 def test_ops_dont_wait_for_the_gpu(fake_cuda, monkeypatch):

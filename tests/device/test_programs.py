@@ -8,7 +8,7 @@ import pytest
 import mytorch
 from mytorch import nn, optim
 from mytorch.compiler import capture, load
-from mytorch.compiler.program.kernels import KEPT_IN_HALF
+from mytorch.compiler.program.kernels import KERNELS_IN_HALF
 from mytorch.core.flat_buffer import FlatBuffer, GradSlot
 from mytorch.models import GPT2, GPT2Config
 from mytorch.nn import functional as F
@@ -149,7 +149,7 @@ def test_each_device_has_its_program():
     assert [reason for reason, _ in double.history] == [
         "first call", "an argument is float32[2] on cuda:0, was float32[2]",
         "an argument is float32[2] on cuda:1, was float32[2] on cuda:0",
-    ]  # fmt: skip
+    ]
     layer = nn.Linear(2, 2)
     compiled = mytorch.compile(layer)
     for where in ("cpu", DEVICE):
@@ -232,7 +232,7 @@ def test_no_gradient_is_copied(monkeypatch):
         ("clip_grad_norm", "of them"), ("averaged", "of them"), ("AdamW", "of them"),
         ("zeros in place", "host.call comes first"),
     ],
-)  # fmt: skip
+)
 def test_graphed_training_steps(name, part):
     (ours, function), (want, _) = trained(name, 6, mode="reduce-overhead"), trained(name, 6, mode="default")
     line = mytorch.compiler.explain(function).splitlines()[-1]
@@ -375,7 +375,7 @@ def test_a_graph_without_gradients():
     assert "graph" not in mytorch.compiler.explain(graphed(lambda x: x + 1, mytorch.ones(2)))  # on the CPU
 
 
-@pytest.mark.parametrize("name", KEPT_IN_HALF)
+@pytest.mark.parametrize("name", KERNELS_IN_HALF)
 def test_half_precision_is_left_to_the_kernels(name):
     """Casts to float32 and back around a loop are three passes over memory, where the kernel has one."""
     arguments = (1,) if "softmax" in name else ()

@@ -56,7 +56,7 @@ def test_a_write_from_another_device_has_a_gradient(fake_cuda):
 @pytest.mark.parametrize("number", [
     3, 2.5, True, np.float32(2.5), np.float64(2.5), np.int64(3), np.array(2.5), Tensor(2.5),
     mytorch.tensor(3), Array(2.5),
-], ids=repr)  # fmt: skip
+], ids=repr)
 def test_numbers_go_with_any_device(fake_cuda, number):
     """So do 0-d tensors and arrays of the CPU; they promote as they do there."""
     here, there = mytorch.tensor(X, requires_grad=True), mytorch.tensor(X, requires_grad=True, device=DEVICE)
@@ -66,7 +66,7 @@ def test_numbers_go_with_any_device(fake_cuda, number):
         lambda x: x.clamp(number),
         lambda x: mytorch.where(x > 1, x, number), lambda x: mytorch.where(x > number, number, x),
         lambda x: (x * 1).add_(number), lambda x: x.masked_fill(x > 1, number), lambda x: x.long() + number,
-    ]  # fmt: skip
+    ]
     for i, call in enumerate(calls):
         if i == 3 and isinstance(number, (bool, np.ndarray, np.generic)):
             continue  # nothing is subtracted from a bool, and NumPy's numbers have the first word

@@ -202,7 +202,7 @@ def run_training(monkeypatch, data, *options):
         "--path_to_data", data, "--working_directory", data, "--context_length", 8, "--batch_size", 2,
         "--eval_interval", 100, "--eval_iterations", 1, "--warmup_steps", 0, "--max_lr", 1e-3,
         "--min_lr", 1e-3, "--dropout_p", 0.1, "--log_iter", 1, *options,
-    )  # fmt: skip
+    )
     monkeypatch.setattr("sys.argv", ["train_gpt2.py", *map(str, options)])
     train_gpt2.main()
 

@@ -120,7 +120,7 @@ INPLACE = {
     "transpose_": ([(3, 4)], lambda F, x: x[1:].transpose_(0, 1).mul_(2)),
     "t_": ([(3, 4)], lambda F, x: x[:2].t_().mul_(2)),
     "detach_": ([(3, 4)], lambda F, x: x.detach_()),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", INPLACE)

@@ -314,7 +314,7 @@ CASES = {
     "compressed": compressed, "mixed_precision": mixed_precision, "evaluated_alone": evaluated_alone,
     "many_backwards": many_backwards, "many_backwards_unused": lambda: many_backwards(True),
     "own_buffers": own_buffers, "own_hook": own_hook, **{name: partial(refused, name) for name in REFUSED},
-}  # fmt: skip
+}
 
 if __name__ == "__main__":
     mytorch.use_fused(False)  # parity_program.py runs kernels, whose loading takes longer than all this

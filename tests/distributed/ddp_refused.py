@@ -77,4 +77,4 @@ REFUSED = {
         [DistributedDataParallel(network(), process_group=group) for group in (None, dist.new_group())]
     ),
     "join_nothing": lambda: partial(dist.Join, []),
-}  # fmt: skip
+}

@@ -47,7 +47,7 @@ class Host:
         self._holder = subprocess.Popen(
             ["unshare", "--net", "--uts", "--mount", "sh", "-c", HOLD.format(name=self.name)],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=die_with_parent,
-        )  # fmt: skip
+        )
         if self._holder.stdout.readline() != "ready\n":
             self.close()
             raise RuntimeError(self._holder.stderr.read().strip())
@@ -69,7 +69,7 @@ class Host:
             self.inside(*map(str, command)),
             env=surroundings(**variables), preexec_fn=heed_signals,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
-        )  # fmt: skip
+        )
 
     def launch(self, *arguments, **variables):
         """The launcher, running on this host."""

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+import mytorch
+import mytorch.distributed as dist
+
 
 @cache
 def results_of(program, world_size, folder, *names):
@@ -20,6 +23,24 @@ def results_of(program, world_size, folder, *names):
     code, out, err = launch(*arguments, limit=600, NUMBA_NUM_THREADS="1")
     assert code == 0, out + err
     return results_in(folder)
+
+
+@cache
+def results_in_threads(module, world_size):
+    """The same, of all cases of an imported program, on ranks that are threads of this process."""
+
+    def ranks():
+        mytorch.use_fused(False)
+        dist.init_process_group()
+        return returned_by(module.CASES)
+
+    found = dist.worlds.run(world_size, ranks)
+    return {name: [results[name] for results in found] for name in module.CASES}
+
+
+def returned_by(cases):
+    """What each case returns on this rank."""
+    return {name: {k: np.array(v) for k, v in case().items()} for name, case in cases.items()}
 
 
 def results_in(folder):
@@ -36,11 +57,11 @@ def run_cases(cases, rank):
     folder, *names = sys.argv[1:]
     for name in names or cases:
         try:
-            returned = cases[name]()
+            returned = returned_by({name: cases[name]})[name]
         except Exception:
             print(f"case {name} on rank {rank}:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
             raise
-        np.savez(Path(folder) / f"{name}.{rank}.npz", **{k: np.asarray(v) for k, v in returned.items()})
+        np.savez(Path(folder) / f"{name}.{rank}.npz", **returned)
 
 
 def text_of(error):

@@ -281,7 +281,7 @@ CASES = {
     "zero, curve of SGD": partial(curve, zero=True, **SGD),
     "zero, curve of AdamW": partial(curve, zero=True, optimizer="AdamW"),
     **UNEVEN_CASES,
-}  # fmt: skip
+}
 
 
 def run(library):

@@ -108,4 +108,4 @@ UNEVEN_CASES = {
     "join, AdamW": partial(join, counts=UNEVEN, adam=True),
     "join with zero": partial(join, counts=UNEVEN, adam=True, zero=True),
     "zero, a later group": zero_with_a_later_group, "zero, owners": zero_owners,
-}  # fmt: skip
+}

@@ -93,7 +93,7 @@ REFUSED = {
         ValueError, "is for rank dst alone", lambda: dist.gather_object(1, [None, None], dst=1)
     ),
     "no objects": (ValueError, "at least one object", lambda: dist.send_object_list([], 1)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", REFUSED)

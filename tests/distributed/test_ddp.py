@@ -1,7 +1,5 @@
 """DistributedDataParallel: several ranks do what one process does."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -11,23 +9,17 @@ import mytorch.distributed as dist
 from mytorch.distributed.ddp import DistributedDataParallel
 from tests.distributed import ddp_program as program
 from tests.distributed import training
-from tests.distributed.on_ranks import results_of
+from tests.distributed.on_ranks import results_in_threads
 from tests.distributed.training import same
 from tests.every import every
 
-pytest.importorskip("mpi4py")
 WORLDS = [1, 3]  # 3: odd, and not a divisor of the sizes
 
 
-@pytest.fixture(scope="session")
-def folder(tmp_path_factory):
-    return str(tmp_path_factory.mktemp("ranks"))
-
-
 @pytest.fixture(scope="module", params=WORLDS)
-def results(request, folder):
+def results(request):
     """What the cases returned on that many ranks."""
-    return results_of(Path(program.__file__), request.param, folder)
+    return results_in_threads(program, request.param)
 
 
 def test_sync_batch_norm_has_the_statistics_of_all_ranks(results, monkeypatch):
@@ -204,7 +196,7 @@ REFUSED = {
     "copy_with_hook": "can't be copied", "join_skips": "skip_all_reduce_unused_params",
     "join_groups": "different process groups", "join_nothing": "at least one joinable",
     "one_in_no_sync": "rank 0 is in no_sync(), rank 1 averages gradients",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", program.REFUSED)

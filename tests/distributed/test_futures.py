@@ -1,6 +1,5 @@
 """Work.result(), Work.get_future() and Future.then(), as communication hooks use them, on two ranks."""
 
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,10 +8,9 @@ import mytorch
 import mytorch.distributed as dist
 from mytorch import nn
 from mytorch.distributed import DistributedDataParallel, comm_hooks
-from tests.distributed.launched import needs_mpi
-from tests.distributed.on_ranks import results_of
+from tests.distributed import futures_program as program
+from tests.distributed.on_ranks import results_in_threads
 
-PROGRAM = Path(__file__).parent / "futures_program.py"
 WRITTEN = {  # by rank 0 and by rank 1, whose tensors are ones and twos
     "all_reduce": ([3, 3], [3, 3]),
     "broadcast": ([2, 2], [2, 2]),
@@ -31,9 +29,9 @@ WRITTEN = {  # by rank 0 and by rank 1, whose tensors are ones and twos
 TENSORS = {"all_gather": (2, 2), "gather": (2, 0), "all_to_all": (2, 2), "barrier": (0, 0)}
 
 
-@pytest.fixture(scope="module", params=[pytest.param(2, marks=needs_mpi)])
-def results(request, tmp_path_factory):
-    return results_of(PROGRAM, request.param, tmp_path_factory.mktemp("futures"))
+@pytest.fixture
+def results():
+    return results_in_threads(program, 2)
 
 
 @pytest.mark.parametrize("name", WRITTEN)

@@ -162,7 +162,7 @@ def test_processes_that_no_mpi_started():
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120,
         env=surroundings(WORLD_SIZE="2", RANK="0"),
-    )  # fmt: skip
+    )
     assert "2 processes were started, but MPI sees 1: no MPI started them" in done.stderr
     check_no_segments_left(before)
 
@@ -252,7 +252,7 @@ WRONG = {
         ["--nnodes", "999999999999", "--master_addr", "127.0.0.2", PROGRAM], "at most 10000 machines"),
     "port": (["--master_port", "99999999", PROGRAM], "a port, 1 to 65535, got 99999999"),
     "no module": (["-m", ""], "no such script: "),
-}  # fmt: skip
+}
 
 
 @pytest.fixture

@@ -91,7 +91,7 @@ def test_each_dtype_has_its_number(nccl, dtype):
 OPS = {
     ReduceOp.SUM: ([5, 7], 0), ReduceOp.PRODUCT: ([6, 12], 1), ReduceOp.MAX: ([3, 4], 2),
     ReduceOp.MIN: ([2, 3], 3), ReduceOp.AVG: ([2.5, 3.5], 4),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)

@@ -36,7 +36,7 @@ HELD = {
     "libnbc, schedule": (
         "NBC_Progress: an error 15 was found during schedule 0x55d0 at row-offset 8 - aborting the schedule\n"
     ),
-}  # fmt: skip
+}
 SHOWN = {
     "text": "epoch 3: loss 0.25\n",
     "no end of line": "a\nprogress\r50%",
@@ -51,7 +51,7 @@ SHOWN = {
     "of MPI": "[vm:00017] *** An error occurred in MPI_Allreduce\n[vm:00017] *** MPI_ERR_TRUNCATE\n",
     "a byte 0": "a\0b\0\n",
     "not UTF-8": "\ufffd\n",
-}  # fmt: skip
+}
 
 
 def passed_on(text, folder, tagged=False):

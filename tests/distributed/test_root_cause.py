@@ -32,7 +32,7 @@ CAUSES = {
     "an exit code": ([], "Process name: [prterun-vm-1@1,2]\n  Exit code:    9\n", "rank 2 ended with", 9),
     "a machine": ([(0, "timeout", 1)], LOST, "machine b, connection:\nOpen MPI lost its daemon", 1),
     "a message of the command": ([], "no route to host b", "no route to host b", 4),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CAUSES)

@@ -1,16 +1,13 @@
 """ZeroRedundancyOptimizer: several ranks do what one optimizer does, each with a part of its state."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from mytorch import optim
 from tests.distributed import zero_program as program
-from tests.distributed.on_ranks import results_of
+from tests.distributed.on_ranks import results_in_threads
 from tests.distributed.training import adamw, network, same, train, weights_of
 
-pytest.importorskip("mpi4py")
 WORLDS = [1, 3]
 
 
@@ -20,9 +17,9 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module", params=WORLDS)
-def results(request, folder):
+def results(request):
     """What the cases returned on that many ranks."""
-    return results_of(Path(program.__file__), request.param, folder)
+    return results_in_threads(program, request.param)
 
 
 @pytest.mark.parametrize("how", program.CLIPS)
@@ -87,7 +84,7 @@ ERRORS = {
     "overlap": "overlap_with_ddp=True", "no such rank": "no rank", "copy": "can't be copied",
     "not consolidated": "doesn't have the whole state", "after a step": "doesn't have the whole state",
     "other groups": "have [1] parameters, the optimizer's [5]",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", program.REFUSED)

@@ -26,7 +26,7 @@ from tests.distributed.training import (
 
 OPTIMIZERS = {
     "AdamW": {"lr": 0.01}, "SGD": {"lr": 0.05, "momentum": 0.9, "nesterov": True}, "Lion": {"lr": 0.003},
-}  # fmt: skip
+}
 CLIPS = {"unclipped": None, "clip_grad_norm": "method", "clip_grad_norm_": "function"}
 
 
@@ -159,7 +159,7 @@ REFUSED = {
     "other groups": lambda: partial(
         made().load_state_dict, {"state": {}, "param_groups": [{"params": [0]}]}
     ),
-}  # fmt: skip
+}
 
 EQUAL, UNEQUAL, FEW = [(30, 40)] * 12, [(64, 33), 17, (5, 5), 2048, 1, 100, (90, 7)], [48]
 CASES = {
@@ -167,7 +167,7 @@ CASES = {
     "grouped": grouped, "resumed": resumed, "hooks": hooks_of_the_state,
     **{f"memory of {len(sizes)}": partial(memory, sizes) for sizes in (EQUAL, UNEQUAL, FEW)},
     **{name: lambda make=make: error_of(make()) for name, make in REFUSED.items()},
-}  # fmt: skip
+}
 
 if __name__ == "__main__":
     mytorch.use_fused(False)  # parity_program.py runs kernels, whose loading takes longer than all this

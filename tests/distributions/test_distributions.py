@@ -84,7 +84,7 @@ CASES = {
         ("Independent 1", (normal(2, 3), positive(3)), (normal(3), positive(2, 3)), normal(4, 2, 3)),
         ("Independent 2", (normal(2, 3), positive(3)), (normal(3), positive(2, 3)), normal(4, 2, 3)),
     ],
-}  # fmt: skip
+}
 EVERY = [case for cases in CASES.values() for case in cases]
 each = pytest.mark.parametrize(("what", "params", "others", "value"), EVERY, ids=[case[0] for case in EVERY])
 
@@ -251,9 +251,9 @@ def test_numbers_as_parameters():
         ("Normal", (0, 2.0), 0.3), ("Uniform", (0, 2), 0.3), ("Exponential", (2.0,), 0.3),
         ("Laplace", (0.0, 1), 0.3), ("Bernoulli", (0.3,), 1.0), ("Gamma", (2.0, 1.0), 0.3),
         ("Beta", (2.0, 3.0), 0.3),
-    ):  # fmt: skip
+    ):
         check(*in_both(lambda t, v, n=name, p=params: getattr(t.distributions, n)(*p).log_prob(v)),
-              np.array(value, "float32"))  # fmt: skip
+              np.array(value, "float32"))
 
 
 def test_other_pairs():
@@ -262,12 +262,12 @@ def test_other_pairs():
         *in_both(lambda t, a, b, c, d: t.distributions.kl_divergence(
             t.distributions.Uniform(a, b), t.distributions.Normal(c, d))),
         low, high, loc, scale,
-    )  # fmt: skip
+    )
     check(
         *in_both(lambda t, a, b, c, d: t.distributions.kl_divergence(
             t.distributions.Uniform(a, b), t.distributions.Uniform(c, d))),
         low, high, low + 0.1, high, grad=False,
-    )  # fmt: skip
+    )
     with pytest.raises(NotImplementedError, match="p type Normal and q type Gamma"):
         D.kl_divergence(D.Normal(0.0, 1.0), D.Gamma(1.0, 1.0))
 
@@ -288,7 +288,7 @@ def test_probabilities_of_0():
                 *in_both(lambda t, p, q, n=name: t.distributions.kl_divergence(
                     getattr(t.distributions, n)(p), getattr(t.distributions, n)(q))),
                 *pair, grad=False,
-            )  # fmt: skip
+            )
 
 
 def test_arguments_are_refused():
@@ -312,7 +312,7 @@ def test_arguments_are_refused():
         ("to be within the support .Boolean", lambda m, x: m.Bernoulli(x / 2).log_prob(x / 2)),
         ("to be within the support .IntegerInterval", lambda m, x: m.Categorical(x).log_prob(3 * x[0])),
         ("to be within the support", lambda m, x: m.Uniform(0 * x, x).log_prob(2 * x)),
-    ):  # fmt: skip
+    ):
         fails_alike(*in_both(lambda t, x, c=call: c(t.distributions, x)), ones, match=match)
     loose = D.Normal(mytorch.zeros(1), -mytorch.ones(1), validate_args=False)
     assert loose.log_prob(mytorch.ones(1)).isnan().all()

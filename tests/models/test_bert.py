@@ -14,7 +14,7 @@ from mytorch.models import Bert, BertConfig
 SMALL = {
     "vocab_size": 97, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2,
     "num_attention_heads": 3, "max_position_embeddings": 32,
-}  # fmt: skip
+}
 rng = np.random.default_rng(0)
 IDX, TYPES = rng.integers(3, 97, (3, 20)), rng.integers(0, 2, (3, 20))
 MASK = np.arange(20) < np.array([[20], [7], [1]])
@@ -121,7 +121,7 @@ def test_what_is_saved_here_loads_there(models, tmp_path):
     ("mini-lm", "sentence-transformers/all-MiniLM-L6-v2", 22_713_216),
     ("base", "google-bert/bert-base-uncased", 109_482_240),
     ("large", "google-bert/bert-large-uncased", 335_141_888),
-])  # fmt: skip
+])
 def test_published_sizes(size, name, parameters):
     config = BertConfig.of_size(size, pooler=True)
     with torch.device("meta"):
@@ -148,7 +148,7 @@ def test_dropout_is_for_training(models):
     ({"vocab_size": 98}, r"word_embeddings.weight has shape \(97, 24\), the model's has \(98, 24\)"),
     ({"num_attention_heads": 5}, "no configuration of a Bert: .*num_attention_heads=5"),
     ({"num_hidden_layers": 1}, r"has unknown tensors bert\.encoder\.layer\.1\.attention"),
-])  # fmt: skip
+])
 def test_files_of_something_else(options, message, models, tmp_path):
     content = json.loads((models[2] / "config.json").read_text())
     (tmp_path / "model.safetensors").symlink_to(models[2] / "model.safetensors")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import mytorch
-from mytorch.models import GPT2, GPT2Config
+from mytorch.models import GPT2, Bert, GPT2Config, Llama
 from mytorch.models.gpt2 import Block, FusedBlock
 
 TINY = {"vocab_size": 13, "context_length": 10, "n_layer": 3, "n_head": 2, "n_embd": 8}
@@ -69,6 +69,30 @@ def test_the_class_of_the_blocks_is_chosen():
     for default, wanted in ((True, FusedBlock), (False, Block)):
         with mytorch.use_fused(default):
             assert kind() == {wanted}
+
+
+def test_a_pretrained_model_has_the_blocks_that_are_wanted(model, tmp_path):
+    model.save_pretrained(tmp_path)
+    want = model.eval()(IDX)
+    for fused, kind in ((True, FusedBlock), (False, Block)):
+        loaded = GPT2.from_pretrained(tmp_path, fused=fused)
+        assert {type(block) for block in loaded.transformer.h} == {kind}
+        np.testing.assert_allclose(loaded(IDX).detach().numpy(), want.detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+WRONG = {
+    "fused must be True, False or None, got 'auto'": lambda: GPT2(GPT2Config(**TINY), fused="auto"),
+    "fused must be True, False or None, got 1": lambda: GPT2(GPT2Config(**TINY), fused=1),
+    "config must be a GPT2Config, got 'nano'": lambda: GPT2("nano"),
+    "config must be a LlamaConfig, got None": lambda: Llama(None),
+    "config must be a BertConfig, got GPT2Config": lambda: Bert(GPT2Config(**TINY)),
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_wrong_arguments_of_models(message):
+    with pytest.raises(TypeError, match=message.replace("(", r"\(")):
+        WRONG[message]()
 
 
 def test_the_names_of_parameters_are_the_published_ones(model):

@@ -15,7 +15,7 @@ pytest.importorskip("numba")
 SIZES = {
     "vocab_size": 50, "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 2,
     "num_attention_heads": 6, "num_key_value_heads": 2, "max_position_embeddings": 300,
-}  # fmt: skip
+}
 PROMPT = mytorch.tensor([[3, 1, 4, 1, 5]])
 
 
@@ -109,7 +109,7 @@ def a_subclass_of_the_block(model):
 @pytest.mark.parametrize(
     "change", [other_norms, a_norm_without_weight, a_subclass, a_narrower_mlp, a_subclass_of_the_block],
     ids=lambda change: change.__name__,
-)  # fmt: skip
+)
 def test_other_blocks_run_their_layers(change, decoded):
     model = llama()
     change(model)
@@ -173,7 +173,7 @@ def new_hook(model):
     "change",
     [replaced_weight, replaced_data, weight_in_place, replaced_layer, new_epsilon, new_hook],
     ids=lambda change: change.__name__,
-)  # fmt: skip
+)
 def test_a_change_while_text_is_generated_is_seen(change):
     def found():
         model = llama()

@@ -34,7 +34,7 @@ def tiny(kind=Llama, **changes):
 @pytest.mark.parametrize("options", [
     {"top_k": 5}, {"top_p": 0.6}, {"top_p": 1e-9}, {"min_p": 0.3}, {"temperature": 0.5},
     {"temperature": 2.0, "top_k": 20, "top_p": 0.8, "min_p": 0.1},
-], ids=str)  # fmt: skip
+], ids=str)
 def test_probabilities_are_those_of_transformers(options):
     logits = np.random.default_rng(0).normal(0, 2, (4, 50)).astype(np.float32)
     want = torch.tensor(logits)
@@ -131,7 +131,7 @@ class Scripted:
     ("häß 🙂!", [], "häß 🙂!"), ("one two three", ["two"], "one "), ("a\nUs b", ["\nUser:"], "a\nUs b"),
     ("a\nUser: b", ["\nUser:", "b"], "a"), ("ends with th", ["this"], "ends with th"), ("", ["x"], ""),
     ("ababac", ["abac"], "ab"), ("before\0after", [], "before"),
-])  # fmt: skip
+])
 def test_text_comes_in_whole_characters_up_to_its_end(content, stop, want):
     pieces = list(stream_text(Scripted(content.encode()), Letters(), [1], 99, stop, stop_tokens=[0]))
     assert "".join(pieces) == want
@@ -155,7 +155,7 @@ def test_broken_characters_are_replaced():
     ([[1]], {"repetition_penalty": 0}, "repetition_penalty must be positive, got 0"),
     ([[1]], {"seed": 1, "generator": mytorch.Generator()}, "either a generator or a seed"),
     ([[1]], {"num_beams": 2}, "1 \\+ 70 tokens exceed the context length of 64"),
-])  # fmt: skip
+])
 def test_errors(prompts, options, message):
     with pytest.raises(ValueError, match=message):
         tiny().generate(prompts, 70, **options)

@@ -16,11 +16,11 @@ from mytorch.models.gguf import NAMES, OUTER_NAMES
 SMALL = {
     "vocab_size": 64, "hidden_size": 256, "intermediate_size": 256, "num_hidden_layers": 2,
     "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64, "rms_norm_eps": 1e-5,
-}  # fmt: skip
+}
 LLAMA3 = {
     "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
     "original_max_position_embeddings": 8192, "rope_theta": 5e5,
-}  # fmt: skip
+}
 IDX = np.random.default_rng(0).integers(0, 64, (2, 20))
 
 
@@ -51,7 +51,7 @@ def write(path, model, arch="llama", quants=(), more=lambda writer: None):
     writer.add_layer_norm_rms_eps(c.rms_norm_eps)
     writer.add_rope_freq_base(c.rope_parameters["rope_theta"])
     names = {f"model.layers.{i}.{theirs}": f"blk.{i}.{ours}"
-             for i in range(c.num_hidden_layers) for ours, theirs in NAMES.items()}  # fmt: skip
+             for i in range(c.num_hidden_layers) for ours, theirs in NAMES.items()}
     names |= {theirs: ours for ours, theirs in OUTER_NAMES.items()}
     if c.rope_parameters["rope_type"] == "llama3":
         plain = c.rope_parameters["rope_theta"] ** (-np.arange(0, 64, 2) / 64)
@@ -85,7 +85,7 @@ def same_logits(ours, theirs, tolerance=1e-4):
     ("Llama", "llama", {}), ("Llama", "llama", {"tie_word_embeddings": True}),
     ("Llama", "llama", {"rope_parameters": LLAMA3}), ("Qwen2", "qwen2", {}),
     ("Qwen3", "qwen3", {"head_dim": 64}),
-], ids=["llama", "tied", "llama3", "qwen2", "qwen3"])  # fmt: skip
+], ids=["llama", "tied", "llama3", "qwen2", "qwen3"])
 def test_logits(kind, arch, changes, tmp_path):
     theirs = model_of(kind, **changes)
     same_logits(Llama.from_pretrained(write(tmp_path / "a.gguf", theirs, arch)), theirs)
@@ -170,7 +170,7 @@ def test_damaged_files(tmp_path):
     (b"blk.1.ffn_down.weight", b"blk.1.ffn_dawn.weight", "has no tensors model.layers.1.mlp.down_proj"),
     (b"blk.0.attn_k.weight", b"blk.7.attn_k.weight", "has no tensors model.layers.0.self_attn.k_proj.weight"),
     (b"llama.block_count", b"llama.black_count", "llama.black_count is 2, which is not supported"),
-])  # fmt: skip
+])
 def test_files_of_something_else(before, after, message, tmp_path):
     path = write(tmp_path / "a.gguf", model_of())
     content = path.read_bytes()
@@ -195,7 +195,7 @@ def options(arch, **values):
 LINEAR = {"rope_type": "linear", "factor": 4.0, "rope_theta": 1e4}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "rope_theta": 1e4}
 YARN_KEYS = {"rope__scaling__type": "yarn", "rope__scaling__factor": 4.0,
-             "rope__scaling__original_context_length": 16}  # fmt: skip
+             "rope__scaling__original_context_length": 16}
 
 
 @pytest.mark.parametrize(("kind", "arch"), [("Llama", "llama"), ("Qwen2", "qwen2"), ("Qwen3", "qwen3")])
@@ -214,7 +214,7 @@ YARN_KEYS = {"rope__scaling__type": "yarn", "rope__scaling__factor": 4.0,
     ({"rope__dimension_count": 64, "attention__value_length": 64, "rope__scaling__finetuned": True,
       "expert_count": 0, "logit_scale": 0.0, "attention__sliding_window": 0, "vocab_size": 64}, None),
     ({"attention__sliding_window": 64}, None),
-])  # fmt: skip
+])
 def test_rotary_scalings_are_those_of_llama_cpp(kind, arch, keys, rope, tmp_path):
     theirs = model_of(kind, head_dim=64, rope_parameters=rope or {"rope_type": "default", "rope_theta": 1e4})
     path = write(tmp_path / "a.gguf", theirs, arch, more=options(arch, **keys))
@@ -241,7 +241,7 @@ def test_rotary_scalings_are_those_of_llama_cpp(kind, arch, keys, rope, tmp_path
     }.items()),
     ({"attention__head_count_kv": [2, 1]}, "num_key_value_heads must be"),
     ({"rope__freq_base": -1.0}, "rope_theta must be a positive number, got -1.0"),
-])  # fmt: skip
+])
 @pytest.mark.parametrize("arch", ["llama", "qwen2", "qwen3"])
 def test_keys_that_would_change_the_numbers_are_refused(arch, keys, message, tmp_path):
     path = tmp_path / "a.gguf"
@@ -249,7 +249,7 @@ def test_keys_that_would_change_the_numbers_are_refused(arch, keys, message, tmp
     given = {
         "context_length": 64, "embedding_length": 256, "block_count": 1, "feed_forward_length": 256,
         "attention__head_count": 4, "attention__layer_norm_rms_epsilon": 1e-5,
-    }  # fmt: skip
+    }
     options(arch, **given | keys)(writer)
     writer.add_tensor("token_embd.weight", np.zeros((8, 256), "f4"))
     writer.write_header_to_file()

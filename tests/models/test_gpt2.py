@@ -32,12 +32,12 @@ class TorchGPT2(tnn.Module):
                 "c_fc": tnn.Linear(c.n_embd, 4 * c.n_embd, bias=c.bias),
                 "c_proj": tnn.Linear(4 * c.n_embd, c.n_embd, bias=c.bias),
             }),
-        })  # fmt: skip
+        })
         self.transformer = tnn.ModuleDict({
             "wte": tnn.Embedding(c.vocab_size, c.n_embd), "wpe": tnn.Embedding(c.context_length, c.n_embd),
             "h": tnn.ModuleList([block() for _ in range(c.n_layer)]),
             "ln_f": tnn.LayerNorm(c.n_embd, bias=c.bias),
-        })  # fmt: skip
+        })
         self.lm_head = tnn.Linear(c.n_embd, c.vocab_size, bias=False)
         self.lm_head.weight = self.transformer["wte"].weight
 
@@ -160,7 +160,7 @@ def test_sampling_follows_the_probabilities():
          r"at least one token, got shape \(1, 0\)"),
         (lambda: tiny().generate(mytorch.zeros((1, 1), dtype=int), 1, temperature=-1), "temperature.*-1"),
     ],
-)  # fmt: skip
+)
 def test_wrong_arguments(call, message):
     with pytest.raises(ValueError, match=message):
         call()

@@ -22,12 +22,12 @@ SMALL = {
     "vocab_size": 97, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3,
     "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128,
     "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2,
-}  # fmt: skip
+}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}
 LLAMA3 = {
     "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
     "original_max_position_embeddings": 16,
-}  # fmt: skip
+}
 CASES = {
     "gpt2": (GPT2, "GPT2", {"vocab_size": 97, "n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 128,
                             "bos_token_id": 0, "eos_token_id": 1}),
@@ -43,7 +43,7 @@ CASES = {
     "qwen2 window": (Llama, "Qwen2", SMALL | {"use_sliding_window": True, "sliding_window": 8,
                                               "max_window_layers": 0}),
     "qwen3": (Llama, "Qwen3", SMALL | {"head_dim": 16}),
-}  # fmt: skip
+}
 IDX = np.random.default_rng(0).integers(3, 97, (2, 20))
 
 
@@ -137,7 +137,7 @@ def test_weights_in_several_files(models, tmp_path):
 
 @pytest.mark.parametrize(("size", "parameters"), [
     ("15m", 15_191_712), ("135m", 134_515_008), ("1b", 1_235_814_400), ("7b", 6_738_415_616),
-])  # fmt: skip
+])
 def test_published_sizes(size, parameters):
     config = LlamaConfig.of_size(size)
     kind = transformers.LlamaConfig(**config.to_hugging_face())
@@ -191,7 +191,7 @@ def change(folder, **options):
     ({"tie_word_embeddings": 1}, "tie_word_embeddings must be bool, got 1"),
     ({"rope_parameters": 3}, "config.json: rope_parameters is 3, it must be a JSON object"),
     ({"rope_parameters": {"rope_theta": 0}}, "rope_theta must be a positive number, got 0"),
-])  # fmt: skip
+])
 def test_files_of_something_else(options, message, folder):
     change(folder, **options)
     with pytest.raises(ValueError, match=message):
@@ -245,7 +245,7 @@ def test_wrong_types_in_a_tokenizer_s_files_are_value_errors(tmp_path):
     tokenizer = BPETokenizer.train("hello world " * 5, 260, special_tokens=["<s>", "</s>"])
     tokenizer.save(tmp_path / "tokenizer.json")
     content = {"bos_token": "<s>", "eos_token": {"content": "</s>"}, "unk_token": None, "add_bos_token": True,
-               "chat_template": [{"name": "default", "template": "{{ bos_token }}"}]}  # fmt: skip
+               "chat_template": [{"name": "default", "template": "{{ bos_token }}"}]}
 
     def read(content):
         (tmp_path / "tokenizer_config.json").write_text(json.dumps(content))
@@ -262,7 +262,7 @@ READ_ELSEWHERE = {  # what transformers' models read of a configuration and no n
     "is_encoder_decoder", "chunk_size_feed_forward", "embd_pdrop", "attn_pdrop", "resid_pdrop",
     "hidden_dropout", "summary_last_dropout", "summary_first_dropout", "summary_use_proj",
     "summary_proj_to_labels", "initializer_range", "reorder_and_upcast_attn", "add_cross_attention",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2", "qwen3", "gpt2", "bert"])
@@ -282,7 +282,7 @@ def test_other_names_and_defaults_of_transformers(tmp_path):
     assert (config.n_head, config.n_embd, config.n_layer) == (theirs.n_head, theirs.n_embd, theirs.n_layer)
     assert config.activation == theirs.activation_function == "gelu_new"
     llama = {"model_type": "llama", "sliding_window": 4, "max_position_embeddings": 64,
-             "rope_scaling": {"type": "yarn", "factor": 2.0, "finetuned": True}}  # fmt: skip
+             "rope_scaling": {"type": "yarn", "factor": 2.0, "finetuned": True}}
     config = LlamaConfig.from_hugging_face(llama, "config.json")
     assert config.sliding_window is None  # transformers' Llama has none
     wanted = transformers.LlamaConfig(**llama).rope_parameters["original_max_position_embeddings"]

@@ -119,7 +119,7 @@ WRONG = {
     ),
     "dict key with a dot": (lambda: nn.ModuleDict({"a.b": nn.ReLU()}), KeyError, "name can.*t contain"),
     "list has no forward": (lambda: nn.ModuleList()(1), NotImplementedError, "ModuleList"),
-}  # fmt: skip
+}
 
 
 class Block(nn.Module):

@@ -55,7 +55,7 @@ LAYERS = {  # arguments of the layer after the size of the embedding, heads of q
     "as many": (4, None), "one": (4, 1), "groups": (4, 2), "six and two": (6, 2, 4), "wide heads": (2, 1, 9),
     "biases": (4, 2, None, True), "no bias of the result": (4, 2, None, True, False),
     "norms": (4, 2, None, False, None, 1e-5), "norms and biases": (4, 4, 6, True, None, 1e-2),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
@@ -84,7 +84,7 @@ MASKS = {
     "queries and keys": normal(5, 7), "keys": normal(7) > 0, "of each sequence": normal(2, 1, 1, 7),
     "of each head": normal(4, 5, 7), "of all": normal(2, 4, 5, 7), "one number": normal(1, 1),
     "bool": normal(2, 1, 5, 7) > -0.5, "bool of each head": normal(1, 4, 5, 1) > 0,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
@@ -94,7 +94,7 @@ def test_cross_attention_with_masks_of_any_shape(mask):
         layer,
         lambda w, x, context: attention(w, 4, 2, x, context, torch.atleast_2d(torch.tensor(mask))),
         normal(2, 5, 16), normal(2, 7, 6), attn_mask=mytorch.tensor(mask),
-    )  # fmt: skip
+    )
 
 
 def test_rotated_queries_and_keys():
@@ -110,7 +110,7 @@ def test_rotated_queries_and_keys():
     check(
         lambda x: layer(x, angles=rotary.angles(slice(0, 7)), is_causal=True),
         lambda x: theirs(x, angles, mask)[0], x, rtol=1e-4, atol=1e-5,
-    )  # fmt: skip
+    )
 
 
 def test_dropout_of_the_weights():
@@ -199,7 +199,7 @@ def test_alibi_as_the_mask_of_a_layer(variant):
     bias = modeling_bloom.build_alibi_tensor(torch.ones(1, 9), 6, torch.float32)
     mask = bias + torch.full((9, 9), -math.inf).triu(1)
     compare(layer, lambda w, x: attention(w, 6, 2, x, mask=mask), normal(2, 9, 24),
-            attn_mask=F.alibi_bias(6, 9))  # fmt: skip
+            attn_mask=F.alibi_bias(6, 9))
 
 
 def test_alibi_of_the_last_queries(device):

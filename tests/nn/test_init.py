@@ -18,7 +18,7 @@ RANDOM = {
         ((300, 400), ()), ((30, 40, 5, 20), (0, "fan_out", "relu")), ((300, 400), (5**0.5,)),
     ],
     "kaiming_normal_": [((300, 400), ()), ((30, 40, 5, 20), (0, "fan_out", "relu")), ((300, 400), (1,))],
-}  # fmt: skip
+}
 RANDOM_CASES = [(name, case) for name, cases in RANDOM.items() for case in cases]
 
 
@@ -38,7 +38,7 @@ def test_distributions(name, case):
 
 CONSTANT = {
     "ones_": ((2, 3), ()), "zeros_": ((2, 3), ()), "constant_": ((2, 3), (0.3,)), "eye_": ((2, 3), ()),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CONSTANT)

@@ -389,13 +389,13 @@ LAYERS = {
             [normal(2, 3, 4).astype("d"), normal(2, 5, 4).astype("d")],
         ),
     ],
-}  # fmt: skip
+}
 OURS = {  # PyTorch hasn't them; tested in functional/test_activations.py, test_own_layers.py, test_rotary.py,
     # test_grouped_attention.py, test_mixture_of_experts.py and test_lora.py
     "GeGLU", "SquaredReLU", "SwiGLU", "LinearActivation", "AddLayerNorm", "InstanceNorm", "LoRALinear",
     "ScaledDotProduct", "SlidingWindowAttention", "GatedMLP", "GroupedQueryAttention", "MixtureOfExperts",
     "RotaryEmbedding", "QuantizedEmbedding", "QuantizedLinear",
-}  # fmt: skip
+}
 RECURRENT = {"RNN", "LSTM", "GRU", "RNNCell", "LSTMCell", "GRUCell"}  # test_rnn.py is about these
 LAZY = {name for name in layers.__all__ if name.startswith("Lazy")}  # and test_lazy.py about these
 EVERY_LAYER = pytest.mark.parametrize(
@@ -570,7 +570,7 @@ NORMS = {  # name: (the layer, inputs of several steps)
     "instance, images": (
         lambda t: t.nn.InstanceNorm2d(4, 1e-5, 0.3, True, True), [normal(5, 4, 2, 3), normal(2, 4, 1, 3)],
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("make", "steps"), NORMS.values(), ids=NORMS)

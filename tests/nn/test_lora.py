@@ -27,7 +27,7 @@ TARGETS = {  # (a new model, targets, the names of one block that are found)
         lambda: Llama(LLAMA), ["gate_proj", "down_proj"],
         [f"model.layers.{{}}.mlp.{x}_proj" for x in ("gate", "down")],
     ),
-}  # fmt: skip
+}
 
 
 def normal(*shape):

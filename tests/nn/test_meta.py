@@ -37,7 +37,7 @@ def test_composites(name, choice):
         for dtype in ("float32", "bfloat16" if number == 0 else "float64")[: 1 + (number < 2)]:
             args, kwargs = arguments(name, i, mytorch.dtypes.as_dtype(dtype))
             mine = tensors(args), {key: mytorch.tensor(a) if isinstance(a, np.ndarray) else a
-                                   for key, a in kwargs.items()}  # fmt: skip
+                                   for key, a in kwargs.items()}
 
             def call(*args, **kwargs):
                 return getattr(F, name)(*args, **kwargs, **CHOICES[choice])

@@ -24,7 +24,7 @@ def mixtral(experts, top_k):
     theirs = modeling_mixtral.MixtralSparseMoeBlock(transformers.MixtralConfig(
         hidden_size=6, intermediate_size=10, num_attention_heads=1, num_key_value_heads=1,
         num_local_experts=experts, num_experts_per_tok=top_k, experts_implementation="eager",
-    ))  # fmt: skip
+    ))
     for p in theirs.parameters():
         torch.nn.init.normal_(p)
     ours = nn.MixtureOfExperts(6, 10, experts, top_k)
@@ -147,7 +147,7 @@ def test_no_tokens():
     ({"top_k": 5}, "top_k must be between 1 and num_experts=4, got 5"),
     ({"capacity_factor": 0}, "capacity_factor must be positive, got 0"),
     ({"capacity_factor": math.nan}, "capacity_factor must be positive, got nan"),
-])  # fmt: skip
+])
 def test_wrong_options(options, message):
     with pytest.raises(ValueError, match=message):
         nn.MixtureOfExperts(6, 10, 4, **options)

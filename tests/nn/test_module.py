@@ -155,7 +155,7 @@ WRONG_ATTRIBUTES = {  # name: (call, error, message)
     "integer dtype": (
         lambda: linear().to("int64"), TypeError, "only accepts floating-point dtypes, got int64",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("call", "error", "message"), WRONG_ATTRIBUTES.values(), ids=WRONG_ATTRIBUTES)

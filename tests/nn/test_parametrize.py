@@ -14,7 +14,7 @@ from mytorch.nn.utils import parametrize
 KINDS = {
     "parametrizations.weight_norm": {}, "parametrizations.spectral_norm": {"n_power_iterations": 2},
     "weight_norm": {}, "spectral_norm": {},
-}  # fmt: skip
+}
 LAYERS = {
     "linear": (lambda m: m.nn.Linear(4, 3), (2, 4)),
     "conv": (lambda m: m.nn.Conv2d(2, 3, 3), (1, 2, 5, 5)),

@@ -66,7 +66,7 @@ CASES = {
     "global, scores": lambda m, p, linear, conv: p.global_unstructured(
         [(linear, "weight"), (conv, "weight")], p.L1Unstructured,
         importance_scores={(linear, "weight"): m.tensor(SCORES)}, amount=0.4),
-}  # fmt: skip
+}
 
 
 def seen(m, module):
@@ -159,7 +159,7 @@ def test_errors(m):
          lambda: p.global_unstructured([(linear, "weight")], p.LnStructured, amount=1, n=2)),
         ("shape", (ValueError, AssertionError),
          lambda: p.l1_unstructured(linear, "weight", 1, importance_scores=m.zeros(3))),
-    ):  # fmt: skip
+    ):
         with pytest.raises(error, match=match):
             call()
     if m is mytorch:

@@ -16,7 +16,7 @@ OPTIONS = list(itertools.product((1, 2), (False, True), (False, True), (True, Fa
 KINDS = {
     "tanh": ("RNN", {}), "relu": ("RNN", {"nonlinearity": "relu"}), "LSTM": ("LSTM", {}),
     "projected LSTM": ("LSTM", {"proj_size": 3}), "GRU": ("GRU", {}),
-}  # fmt: skip
+}
 LENGTHS = {"padded": None, "sorted": [6, 4, 4, 1], "unsorted": [2, 6, 3, 6]}
 
 
@@ -164,7 +164,7 @@ def test_parameters_and_flags():
 
 
 CELLS = {"tanh": ("RNNCell", {}), "relu": ("RNNCell", {"nonlinearity": "relu"}), "LSTM": ("LSTMCell", {}),
-         "GRU": ("GRUCell", {})}  # fmt: skip
+         "GRU": ("GRUCell", {})}
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -283,7 +283,7 @@ def test_wrong_sequences():
             lambda x, lengths=lengths: pack(rnn, x, lengths),
             lambda x, lengths=lengths: pack(None, x, lengths),
             x, match=message,
-        )  # fmt: skip
+        )
     with pytest.raises(RuntimeError, match="a length of 5 is above the length of the padded sequences, 4"):
         pack(rnn, mytorch.Tensor(x), [5, 4, 1])  # PyTorch reads on behind the end
     packed = rnn.pack_padded_sequence(mytorch.Tensor(x), [4, 2, 1])

@@ -15,7 +15,7 @@ YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 
 LLAMA3 = {
     "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
     "original_max_position_embeddings": 64,
-}  # fmt: skip
+}
 SCALINGS = {
     "default": {"rope_type": "default"},
     "linear": {"rope_type": "linear", "factor": 2.5},
@@ -38,7 +38,7 @@ def theirs(scaling, base, head_dim):
     config = transformers.LlamaConfig(
         head_dim=head_dim, hidden_size=head_dim, num_attention_heads=1, max_position_embeddings=256,
         rope_parameters={"rope_theta": base, **scaling},
-    )  # fmt: skip
+    )
     return modeling_llama.LlamaRotaryEmbedding(config)
 
 
@@ -134,7 +134,7 @@ WRONG = {
         kind: (lambda kind=kind: nn.RotaryEmbedding(4, scaling={"rope_type": kind}), f"{kind}'}} lacks '")
         for kind in ("linear", "ntk", "yarn", "llama3")
     },
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("call", "message"), WRONG.values(), ids=WRONG)

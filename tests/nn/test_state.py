@@ -83,7 +83,7 @@ def test_what_does_not_fit_is_listed_and_nothing_is_changed(model):
         "size mismatch for body.0.weight: copying a param with shape Size([3, 4]) from checkpoint, "
         "the shape in current model is Size([4, 4]).",
         "seen: expected a Tensor or an array from checkpoint but received str.",
-    ):  # fmt: skip
+    ):
         assert message in str(error.value)
     np.testing.assert_array_equal(model.scale.detach().numpy(), [1, 1, 1, 1])
     with pytest.raises(TypeError, match="dict-like, got list"):

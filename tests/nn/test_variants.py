@@ -14,8 +14,12 @@ import mytorch
 from mytorch import nn
 from mytorch.nn import functional as F
 from mytorch.nn import layers
-from mytorch.nn.functional.composite import REGISTRY, choose
+from mytorch.nn.functional.composite import REGISTRY
+from mytorch.nn.functional.variant import uses_kernels, variant
+from mytorch.nn.fused_ops import registry
 from mytorch.nn.fused_ops.registry import why_not
+from mytorch.nn.layers.variants import with_variants
+from mytorch.optim.update import find_kernel
 from tests.each import each
 from tests.nn.test_layers import LAYERS, RECURRENT, normal
 from tests.oracle import compare_gradients, outputs, same, tensors
@@ -84,7 +88,7 @@ FUSED = {
     "RMSNorm", "GroupNorm", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "InstanceNorm1d", "InstanceNorm2d",
     "InstanceNorm3d", "MultiheadAttention", "TransformerEncoderLayer", "TransformerDecoderLayer",
     "TransformerEncoder", "TransformerDecoder", "Transformer", "LSTM", "LSTMCell",
-}  # fmt: skip
+}
 IDLE = {"Identity", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout", "FeatureAlphaDropout"}
 
 
@@ -133,18 +137,71 @@ def test_the_references_run_also_inside(ran):
 
 def test_what_a_call_says_counts_more(ran):
     x = mytorch.randn(3)
-    with choose(auto=True):
+    with F.use_fused(auto=True):
         F.silu(x, fused=False)
         assert not ran
         F.silu(x)
     assert ran == {"silu", "sigmoid"}
     ran.clear()
-    with choose(fused=False):
+    with F.use_fused(False):
         F.silu(x, auto=True)
-        with choose(auto=True):
+        with F.use_fused(auto=True):
             F.gelu(x)
-        F.gelu(x)
-    assert ran == {"silu", "sigmoid", "gelu"}
+            with F.use_fused(auto=False):
+                F.relu(x)
+        F.relu(x)
+    assert ran == {"silu", "sigmoid", "gelu"} and F.use_fused.default
+
+
+@with_variants
+class Asking(nn.Module):
+    """Runs a composite with a kernel, and notes what holds within."""
+
+    def forward(self, x):
+        self.found = [variant(), uses_kernels()]
+        return F.relu(x)
+
+
+ANSWERS = {  # name: (arguments of use_fused, the layer's choice, `variant()`, `uses_kernels()`)
+    "kernels": ((True, {}), {}, (False, None), True),
+    "no kernels": ((False, {}), {}, (False, False), False),
+    "references": ((True, {"auto": True}), {}, (True, None), False),
+    "references no more": ((True, {"auto": False}), {}, (False, None), True),
+    "a layer's references": ((True, {}), {"auto": True}, (True, None), False),
+    "a layer without kernels": ((True, {}), {"fused": False}, (False, False), False),
+    "a layer that demands one": ((False, {}), {"fused": True}, (False, True), True),
+}
+
+
+@needs_kernels
+@pytest.mark.parametrize(("mode", "choice", "holds", "kernels"), ANSWERS.values(), ids=ANSWERS)
+def test_one_function_says_what_runs(mode, choice, holds, kernels):
+    before = F.use_fused.default
+    with F.use_fused(mode[0], **mode[1]):
+        layer = Asking(**choice)
+        layer(mytorch.ones(2))
+    assert layer.found == [holds, kernels]
+    assert F.use_fused.default is before and variant() == (False, None if before else False)
+
+
+def test_optimizers_and_kernels_outside_of_composites_follow_it(monkeypatch):
+    monkeypatch.setattr(registry, "load", lambda *args: pytest.fail("a kernel"))
+    raw = np.zeros(4, "float32")
+    for options in ({"mode": False}, {"auto": True}):
+        with F.use_fused(**options):
+            assert registry.find("norm", raw) is None
+            assert find_kernel("adamw", raw.dtype, mytorch.device("cpu"), None) is None
+
+
+def test_use_fused_outside_of_a_block():
+    F.use_fused(auto=True)
+    assert variant() == (True, None) and F.use_fused.default
+    F.use_fused(auto=False)
+    assert variant() == (False, None)
+    with pytest.raises(TypeError, match="auto must be True or False, got 1"):
+        F.use_fused(auto=1)
+    with pytest.raises(ValueError, match="auto= leaves the mode as it is"):
+        F.use_fused(False, auto=True)
 
 
 def test_an_error_ends_the_choice(ran):
@@ -162,7 +219,7 @@ def test_a_choice_is_that_of_a_thread(ran):
         seen.append(set(ran))
 
     seen = []
-    with choose(auto=True):
+    with F.use_fused(auto=True):
         thread = threading.Thread(target=other)
         thread.start()
         thread.join()

@@ -265,7 +265,7 @@ PROGRAMS = [
     view_of_a_tensor_without_history, copied_into, filled, old_value_still_used,
     twice_in_place_and_twice_used, masked_fill_and_tril, scattered, written_without_recording,
     view_used_without_recording_after_a_write, detached_view, half_of_a_chain_detached,
-]  # fmt: skip
+]
 
 
 # Programs drawn at random.

@@ -87,7 +87,7 @@ def test_a_sum_in_another_dtype_keeps_it(dtype):
             lambda x, name=name, dim=dim: getattr(x, name)(*dim, dtype=dtype),
             lambda x, name=name, dim=dim: getattr(x, name)(*dim, dtype=their),
             x, grad=name != "cumsum", rtol=4e-3 if dtype == "float16" else 1e-5, atol=1e-4,
-        )  # fmt: skip
+        )
 
 
 def test_indices_and_truths_keep_their_dtype():
@@ -132,7 +132,7 @@ def test_beside_float32(name):
     check(
         lambda x, y: function(mytorch, x, y), lambda x, y: function(torch, x, y), X, WIDE,
         grad=name != "comparison", rtol=2**-7, atol=2**-9,
-    )  # fmt: skip
+    )
 
 
 def test_a_number_of_another_dtype_fills_it(device):

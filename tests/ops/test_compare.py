@@ -105,7 +105,7 @@ def test_isclose_broadcasts_and_empty_is_close():
         ([1, 2], [1, 2]), ([1, 2], [1.0, 2.0]), ([1, 2], [1, 3]), ([1.0, np.nan], [1.0, np.nan]),
         ([1], [[1]]), ([], []), (1, 1), ([1, 1], [1]),
     ],
-)  # fmt: skip
+)
 def test_equal(x, y):
     check(*both("equal"), np.array(x), np.array(y))
 
@@ -125,7 +125,7 @@ FAILS = {
     "shift of bools": (lambda t, a: a << a, (np.array([True]),), "bool|Bool"),
     "logic with a number": (lambda t, a: t.logical_and(a, 1), (np.ones(2),), "int"),
     "shapes": (lambda t, a, b: a == b, (np.ones(2), np.ones(3)), "broadcast|size"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", FAILS)

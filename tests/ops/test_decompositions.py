@@ -31,7 +31,7 @@ SINGULAR = np.array([[1.0, 2.0, 3.0], [2.0, 4.0, 6.0], [1.0, 0.0, 1.0]])
 SQUARES = {
     "2-d": square(), "1x1": square(n=1), "0x0": normal(0, 0), "batch": square(2, 4), "no batch": square(0),
     "transposed": np.swapaxes(square(2, n=4), -1, -2), "reversed": square(n=4)[::-1, ::-1],
-}  # fmt: skip
+}
 OF_SQUARES = {
     "inv": lambda F, a: F.linalg.inv(a),
     "inverse": lambda F, a: a.inverse() + F.inverse(a),
@@ -83,7 +83,7 @@ def _usvh(usv):
 
 
 WIDE = {"3x5": normal(3, 5), "5x3": normal(5, 3), "batch": normal(2, 4, 3), "0x3": normal(0, 3),
-        "3x0": normal(3, 0), "transposed": normal(3, 4, 2).T, "no batch": normal(0, 2, 3)}  # fmt: skip
+        "3x0": normal(3, 0), "transposed": normal(3, 4, 2).T, "no batch": normal(0, 2, 3)}
 OF_MATRICES = {
     "svd": lambda F, a: without_signs(F.linalg.svd(a, full_matrices=False)),
     "full svd": lambda F, a: without_signs(F.linalg.svd(a)),
@@ -143,7 +143,7 @@ def test_lstsq_of_rank_deficient_matrices():
 
 
 SOLVE = [((3, 3), (3,)), ((2, 3, 3), (2, 3)), ((2, 3, 3), (3,)), ((3, 3), (4, 3, 2)),
-         ((4, 1, 3, 3), (2, 3, 5)), ((0, 0), (0, 2)), ((3, 3), (3, 0))]  # fmt: skip
+         ((4, 1, 3, 3), (2, 3, 5)), ((0, 0), (0, 2)), ((3, 3), (3, 0))]
 
 
 @pytest.mark.parametrize("shapes", SOLVE, ids=str)
@@ -153,7 +153,7 @@ def test_solve_broadcasts(shapes):
 
 
 @pytest.mark.parametrize("shapes", [((2, 3), (3, 4)), ((3,), (3, 4), (4, 2), (2, 6), (6,)),
-                                    ((2, 30), (30, 1), (1, 9), (9, 4))], ids=str)  # fmt: skip
+                                    ((2, 30), (30, 1), (1, 9), (9, 4))], ids=str)
 def test_multi_dot(shapes):
     arrays = [normal(*shape) for shape in shapes]
     check(*in_both(lambda F, *xs: F.linalg.multi_dot(xs)), *arrays, rtol=1e-8)
@@ -168,7 +168,7 @@ def test_the_gradient_of_a_determinant_of_zero(a):
 
 @each("dtype", ["float32", "complex64", "complex128", "float16", "int64", "bool"])
 @each("name", ["inv", "det", "slogdet", "cholesky", "eigh", "qr", "svd", "svdvals", "pinv",
-                                  "matrix_rank", "eigvalsh"])  # fmt: skip
+                                  "matrix_rank", "eigvalsh"])
 def test_dtypes(name, dtype):
     x = positive(2).astype(dtype)
     if dtype in ("float16", "int64", "bool"):
@@ -203,7 +203,7 @@ REFUSED = {
     "rows": (lambda F, a: F.linalg.lstsq(a, a[:2]), "rows"),
     "deficient": (lambda F, a: F.linalg.lstsq(_deficient(F), a, driver="gels"), "rank"),
     "svd of NaN": (lambda F, a: F.linalg.svd(a * np.nan), "finite"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", REFUSED)
@@ -253,7 +253,7 @@ OPS_ON_A_GPU = {  # by the name of the op
     "real": lambda F, a: F.real(a * 1j * 1j) * 1, "resolve_conj": lambda F, a: F.resolve_conj(a * 1j).abs(),
     "view_as_complex": lambda F, a: F.view_as_complex(a[:, :2].contiguous()).abs(),
     "view_as_real": lambda F, a: F.view_as_real(a * 1j) * 1,
-}  # fmt: skip
+}
 ON_A_GPU = {
     **{f"mytorch.{name}": call for name, call in OPS_ON_A_GPU.items()},
     **{name: (lambda F, a, name=name: getattr(F.linalg, name)(a))
@@ -265,7 +265,7 @@ ON_A_GPU = {
     "hermitian": lambda F, a: F.linalg.pinv(a, hermitian=True), "angle": lambda F, a: (a * 1j).angle(),
     "polar": lambda F, a: F.polar(a * a, a).abs(), "conj": lambda F, a: (a * 1j).conj().imag * 1,
     "pairs": lambda F, a: F.view_as_real(F.view_as_complex(a[:, :2].contiguous()) ** 2),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", ON_A_GPU)

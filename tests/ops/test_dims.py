@@ -23,7 +23,7 @@ def test_one_dim(dim, ndim, want):
     ("dim", "ndim", "want"),
     [(None, 3, (0, 1, 2)), (None, 0, ()), (1, 3, (1,)), ((2, 0), 3, (0, 2)), ([-1, 0], 3, (0, 2)),
      ((), 3, ()), (-1, 0, (0,))],
-)  # fmt: skip
+)
 def test_several_dims(dim, ndim, want):
     assert canonical_dims(dim, ndim) == want
 

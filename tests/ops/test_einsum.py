@@ -47,7 +47,7 @@ CASES = [
     ("ab,bc,cd,de->ae", (2, 3), (3, 4), (4, 5), (5, 2)), ("...a,...b,ab->...", (2, 3), (2, 4), (3, 4)),
     ("ij,jk->ik", (2, 0), (0, 4)), ("ij,jk->ik", (0, 3), (3, 4)), ("ij->i", (2, 0)), ("i,j->ij", (0,), (3,)),
     ("ij->i...", (2, 3)), ("i...->i", (2, 3)),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]} {case[1:]}")
@@ -147,7 +147,7 @@ FAILS = {
     "one dot": ("i.->i", [(2, 3)], r"invalid subscript '\.'"),
     "two ellipses": ("...i...->i", [(2, 3)], r"invalid subscript '\.'"),
     "diagonal of a rectangle": ("ii->i", [(2, 3)], r"subscript i has two sizes in operand 0 of \(2, 3\)"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", FAILS)

@@ -27,7 +27,7 @@ UNARY = {
     "acos": (-0.9, 0.9), "atan": (-4, 4), "asinh": (-4, 4), "acosh": (1.1, 5), "atanh": (-0.9, 0.9),
     "sinc": (-3, 3), "trunc": (-3, 3), "frac": (-3, 3), "logit": (0.1, 0.9), "nan_to_num": (-3, 3),
     "deg2rad": (-200, 200), "rad2deg": (-4, 4),
-}  # fmt: skip
+}
 # op: ranges of the two inputs
 BINARY = {
     "add": (-3, 3, -3, 3),
@@ -67,21 +67,21 @@ FLOATS_ONLY = {"frac", "logaddexp", "logaddexp2", "hypot"}
 TENSORS_ONLY = {
     "maximum", "minimum", "fmax", "fmin", "atan2", "logaddexp", "logaddexp2", "hypot", "logical_and",
     "logical_or", "logical_xor",
-}  # fmt: skip
+}
 NOT_DIFFERENTIABLE = {"floor_divide"}  # PyTorch records it, and raises in backward
 SHAPES = {
     "2-d": lambda a: a((3, 4)), "0-d": lambda a: a(()), "empty": lambda a: a((0, 3)),
     "one": lambda a: a((1,)), "transposed": lambda a: a((4, 3)).T,
     "every other": lambda a: a((3, 8))[:, ::2], "reversed": lambda a: a((3, 4))[::-1, ::-1],
-}  # fmt: skip
+}
 PAIRS = [
     ((3, 4), (3, 4)), ((3, 4), (4,)), ((2, 1, 4), (3, 1)), ((), (3,)),
     ((3,), ()), ((), ()), ((0, 3), (1, 3)), ((1, 1), (5,)),
-]  # fmt: skip
+]
 MIXED = [
     ("float32", "float64"), ("int64", "float32"), ("int32", "int64"), ("uint8", "int8"),
     ("bool", "int64"), ("float16", "float32"), ("int64", "float16"),
-]  # fmt: skip
+]
 
 
 def array(low, high, dtype="float32"):
@@ -169,7 +169,7 @@ def test_python_numbers_do_not_promote(operator, dtype, number):
         check(
             lambda a, e=ours: eval(e, {"a": a, "n": number}),
             lambda a, e=theirs: eval(e, {"a": a, "m": plain}), x, grad=grad,
-        )  # fmt: skip
+        )
 
 
 def check_refused(function, x):
@@ -181,7 +181,7 @@ def check_refused(function, x):
 SPECIAL = np.array(
     [0.0, -0.0, 1, -1, 2, 0.5, -0.5, 1.5, -2.5, 100, -100, 1e-30, 1e-42, -1e-42, 1e30, -1e30, np.inf, -np.inf,
      np.nan]
-)  # fmt: skip
+)
 
 
 @each("dtype", ["float32", "float64"])
@@ -295,7 +295,7 @@ def test_keywords_are_those_of_pytorch():
         lambda t, a, b, c: t.clamp_min(input=a, min=b), lambda t, a, b, c: t.rsub(input=a, other=b),
         lambda t, a, b, c: t.where(condition=a > b, input=a, other=c), lambda t, a, b, c: t.atan2(a, other=b),
         lambda t, a, b, c: t.float_power(input=a, exponent=2), lambda t, a, b, c: t.logit(a / 3, eps=0.1),
-    ):  # fmt: skip
+    ):
         check(lambda *xs, call=call: call(mytorch, *xs), lambda *xs, call=call: call(torch, *xs), x, y, z)
 
 
@@ -409,7 +409,7 @@ FAILS = {
     "fill with dims": (lambda t, a: a.fill_(a), (np.ones(3),), "0-d|0-dim"),
     "a string": (lambda t, a: t.add(a, "x"), (np.ones(2),), "str"),
     "an operator with a string": (lambda t, a: a + "x", (np.ones(2),), "str"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", FAILS)
@@ -460,7 +460,7 @@ IN_PLACE = [
     "neg_", "exp_", "sqrt_", "sigmoid_", "relu_", "add_", "mul_", "clamp_", "zero_", "fill_", "pow_", "div_",
     "floor_", "sub_", "logit_", "exp2_", "fmod_", "remainder_", "copysign_", "xlogy_", "atan2_", "clamp_min_",
     "clamp_max_", "nan_to_num_", "eq_", "logical_not_", "clip_", "multiply_", "less_",
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("name", IN_PLACE)
@@ -471,7 +471,7 @@ def test_in_place_forms(name):
         "clamp_": (0.7, 1.5), "fill_": (2.5,), "fmod_": (y,), "remainder_": (y,), "copysign_": (-1.0,),
         "xlogy_": (y,), "atan2_": (y,), "clamp_min_": (1.1,), "clamp_max_": (1.1,), "eq_": (1.0,),
         "clip_": (0.7, 1.5), "multiply_": (y,), "less_": (1.0,),
-    }  # fmt: skip
+    }
 
     def program(a, *rest):
         b = a * 1.0

@@ -36,14 +36,14 @@ def agree(call, *arrays, grad=True, rtol=1e-9):
 
 
 KINDS = {"real": normal(3, 6), "complex": normal(3, 6, dtype="complex128"), "odd": normal(2, 3, 5),
-         "transposed": normal(6, 3, dtype="complex128").T, "1x1": normal(1, 3)}  # fmt: skip
+         "transposed": normal(6, 3, dtype="complex128").T, "1x1": normal(1, 3)}
 ONE = ("fft", "ifft", "rfft", "irfft")
 SEVERAL = ("fft2", "ifft2", "rfft2", "irfft2", "fftn", "ifftn", "rfftn", "irfftn")
 ARGUMENTS = [{}, {"n": 4}, {"n": 9}, {"dim": 0, "n": 3}, {"norm": "ortho"}, {"norm": "forward", "n": 7},
-             {"n": 1}]  # fmt: skip
+             {"n": 1}]
 ARGUMENTS_OF_SEVERAL = [{}, {"s": (4, 5)}, {"norm": "ortho"}, {"norm": "forward", "s": (2, 7)},
                         {"s": (-1, 5)}, {"dim": (0, 1)}, {"dim": (1, 0), "s": (3, 4)},
-                        {"dim": (-1,)}]  # fmt: skip
+                        {"dim": (-1,)}]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -141,7 +141,7 @@ COMPLEX = {
     "where": (lambda F, z: z.real.abs() + z.imag, Z),
     "real of a real": (lambda F, a: F.real(a) * F.conj(a), A), "prod": (lambda F, z: z[0] * z[1] / z[2], Z),
     "cast": (lambda F, a: a.to(F.complex128) * (1 + 2j), A), "sqrt": (lambda F, z: z.sqrt(), Z),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", COMPLEX)

@@ -37,7 +37,7 @@ def test_known_values():
     for got, want in (
         (x.lgamma(), [0, math.log(math.pi) / 2]), (x.digamma(), [-EULER, -EULER - 2 * math.log(2)]),
         (polygamma(x, 1), [math.pi**2 / 6, math.pi**2 / 2]), (polygamma(x, 2), [-2 * zeta3, -14 * zeta3]),
-    ):  # fmt: skip
+    ):
         np.testing.assert_allclose(got.numpy(), want, rtol=1e-14, atol=5e-15)
 
 

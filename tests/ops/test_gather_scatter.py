@@ -111,7 +111,7 @@ CASES = {
     "repeat_interleave 1 tensor": ([(3, 4)], lambda F, x: x.repeat_interleave(F.tensor([2]), dim=1)),
     "repeat_interleave empty": ([(0, 3)], lambda F, x: x.repeat_interleave(F.zeros(0, dtype=F.int64), dim=0)),
     "repeat_interleave 0-d": ([()], lambda F, x: x.repeat_interleave(2)),
-}  # fmt: skip
+}
 
 
 @each("layout", ["contiguous", "reversed"])
@@ -190,7 +190,7 @@ ERRORS = {
         "must not be negative"),
     "repeat_interleave output": (
         lambda F, x: x.repeat_interleave(F.tensor([1, 2, 0]), 0, output_size=4), "output_size is 4, .* 3"),
-}  # fmt: skip
+}
 
 
 @each("case", ERRORS)
@@ -242,7 +242,7 @@ INDEX, MASK = mytorch.tensor([0]), mytorch.tensor([True])
     ("take", (INDEX,)), ("take_along_dim", (INDEX, 0)), ("repeat_interleave", (2,)),
     ("masked_fill", (MASK, 1)), ("masked_select", (MASK,)), ("select", (0, 0)),
     ("nonzero", ()),
-])  # fmt: skip
+])
 def test_only_tensors(name, arguments):
     with pytest.raises(TypeError, match="expected a Tensor, got list"):
         getattr(mytorch, name)([1.0, 2.0], *arguments)

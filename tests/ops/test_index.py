@@ -54,7 +54,7 @@ BASIC = {
     "0-d tensor": lambda F: long(F, 1),
     "0-d tensors": lambda F: (long(F, 1), slice(None), long(F, -2)),
     "0-d int32 tensor": lambda F: F.tensor(1, dtype=F.int32),
-}  # fmt: skip
+}
 ADVANCED = {
     "list": lambda F: [1, 0, 1],
     "range": lambda F: range(2),
@@ -100,7 +100,7 @@ ADVANCED = {
     "True and an int": lambda F: (0, True),
     "True and a list": lambda F: (True, [0, 1]),
     "0-d mask": lambda F: F.tensor(True),
-}  # fmt: skip
+}
 INDICES = {**BASIC, **ADVANCED}
 
 
@@ -139,7 +139,7 @@ def test_getitem_dtypes(index, dtype):
     ((), ()), ((), None), ((), ...), ((), True), ((0, 3), slice(1)), ((0, 3), (slice(None), 1)), ((0, 3), []),
     ((3, 0), [0, 2]), ((3, 0), (slice(None), [])), ((1,), [0] * 7), ((3, 1), [2, 2]), ((), (..., ...)),
     ((), (None, ..., ...)), ((2,), (..., ..., 0)),
-])  # fmt: skip
+])
 def test_getitem_of_other_shapes(shape, index):
     check(*in_both(lambda F, x: x[index]), numbers(shape))
 
@@ -213,7 +213,7 @@ GETITEM_ERRORS = {
     "mask later": (lambda F: (slice(None), F.tensor([True])), r"mask \[1\] .* \[2, 3, 4\] at dimension 1"),
     "ellipses": (lambda F: (..., ..., 0), "after another one"),
     "shapes": (lambda F: ([0, 1], [0, 1, 2]), r"could not be broadcast together with shapes .2.*3"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", GETITEM_ERRORS)
@@ -224,7 +224,7 @@ def test_getitem_errors(case):
 
 @pytest.mark.parametrize("index, match", [
     ("a", "got str"), ([1.5], "float64"), (([[0], [0, 1]],), "can't be an index"),
-])  # fmt: skip
+])
 def test_getitem_errors_of_our_own(index, match):
     with pytest.raises(IndexError, match=match):
         Tensor(numbers((2, 3, 4)))[index]
@@ -357,7 +357,7 @@ SELECT = {
     "narrow": ([(2, 3, 4)], lambda F, x: F.narrow(x, 2, 1, 3)),
     "narrow negative": ([(2, 3, 4)], lambda F, x: x.narrow(-2, -2, 1)),
     "narrow to nothing": ([(2, 3, 4)], lambda F, x: x.narrow(0, 2, 0)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -374,7 +374,7 @@ SELECT_ERRORS = {
     "narrow start": (lambda F, x: x.narrow(1, 5, 0), r"\[-4, 4\].* got 5"),
     "narrow length": (lambda F, x: x.narrow(1, 0, -1), r"length \(-1\)"),
     "narrow 0-d": (lambda F, x: x[0, 0].narrow(0, 0, 0), "0-d"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", SELECT_ERRORS)

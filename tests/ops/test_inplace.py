@@ -40,17 +40,17 @@ OPS = {
     "floor_": lambda x, y: x.floor_(), "round_": lambda x, y: x.round_(), "fill_": lambda x, y: x.fill_(3),
     "zero_": lambda x, y: x.zero_(), "copy_": lambda x, y: x.copy_(y), "tril_": lambda x, y: x.tril_(),
     "triu_": lambda x, y: x.triu_(1), "masked_fill_": lambda x, y: x.masked_fill_(y > 1, 0),
-}  # fmt: skip
+}
 OPERATORS = {
     "+=": lambda x, y: x.__iadd__(y), "-=": lambda x, y: x.__isub__(y), "*=": lambda x, y: x.__imul__(y),
     "/=": lambda x, y: x.__itruediv__(y), "**=": lambda x, y: x.__ipow__(2),
     "//= without history": lambda x, y: x.detach().__ifloordiv__(y), "%=": lambda x, y: x.__imod__(y),
-}  # fmt: skip
+}
 WHOLE = {**OPS, **OPERATORS}
 PARTS = {
     "all": lambda x: x, "slice": lambda x: x[1:], "row": lambda x: x[0][None], "transposed": lambda x: x.T,
     "every other": lambda x: x[:, ::2], "flat": lambda x: x.view(2, 6),
-}  # fmt: skip
+}
 
 
 @each("part", PARTS)
@@ -100,7 +100,7 @@ def test_programs(program, dtype):
 
 @pytest.mark.parametrize("program", [
     p for p in PROGRAMS if p not in (views_of_views, view_of_a_result_that_lies_transposed)
-], ids=lambda p: p.__name__)  # fmt: skip
+], ids=lambda p: p.__name__)
 def test_programs_on_transposed_leaves(program):
     check(*in_both(program), np.ascontiguousarray(numbers((3, 4)).T).T, numbers((8,))[::2])
 
@@ -134,7 +134,7 @@ OVERWRITTEN = {
     "view of what was saved": lambda x, y: (x * y, y[0]),
     "base of what was saved": lambda x, y: (x[:2] * y[1:], y), "pow": lambda x, y: (y**2, y),
     "log": lambda x, y: (y.log(), y), "relu": lambda x, y: (lambda z: (z, z))(y.relu()),
-}  # fmt: skip
+}
 NOT_NEEDED = {
     "add": lambda x, y: (x + y, y), "sub": lambda x, y: (x - y, y), "neg": lambda x, y: (-y, y),
     "sum": lambda x, y: (y.sum(0), y), "mean": lambda x, y: (y.mean(), y), "exp": lambda x, y: (y.exp(), y),
@@ -145,7 +145,7 @@ NOT_NEEDED = {
     "clone": lambda x, y: (y.clone(), y),
     "mul with the other unchanged": lambda x, y: (y * 2 * x.detach(), y), "flip": lambda x, y: (y.flip(0), y),
     "masked_fill": lambda x, y: (y.masked_fill(x > 1, 0), y),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", OVERWRITTEN)
@@ -232,7 +232,7 @@ ERRORS = {
     "int into bool": (lambda F, x: (x > 1).add_(1), "int64 can't be cast .* bool"),
     "copy_ with a leading dim": (lambda F, x: x[0].copy_(F.ones(1, 4)), r"\[4\] doesn't match .*\[1, 4\]"),
     "copy_ of another shape": (lambda F, x: x.copy_(F.ones(5)), r"\(5,\) into \(3, 4\)"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", ERRORS)

@@ -43,7 +43,7 @@ JOINS = {
     "atleast_2d": ([(), (3,), (2, 3)], lambda F, *xs: F.atleast_2d(*xs)),
     "atleast_3d": ([(), (3,), (2, 3), (1, 2, 3)], lambda F, *xs: F.atleast_3d(*xs)),
     "unpacking": ([(2, 3)], lambda F, x: (lambda a, b: a * b)(*x)),
-}  # fmt: skip
+}
 SPLITS = {
     "split": ([(5, 3)], lambda F, x: F.split(x, 2)),
     "split even": ([(4, 3)], lambda F, x: x.split(2)),
@@ -76,7 +76,7 @@ SPLITS = {
     "unbind empty": ([(0, 3)], lambda F, x: x.unbind()),
     "unbind of empty parts": ([(2, 0)], lambda F, x: x.unbind()),
     "iteration": ([(3, 2)], lambda F, x: list(x)),
-}  # fmt: skip
+}
 CASES = {**JOINS, **SPLITS}
 
 
@@ -106,7 +106,7 @@ def test_dtypes(case, dtype):
     ("float32", "float64"), ("float16", "float32"), ("int64", "float16"), ("int32", "int64"),
     ("bool", "uint8"),
     ("int64", "bool", "float32"),
-])  # fmt: skip
+])
 @pytest.mark.parametrize("name", ["cat", "stack"])
 def test_promotion(name, dtypes):
     check(*in_both(lambda F, *xs: getattr(F, name)(xs)), *(numbers((2, 3), dtype) for dtype in dtypes))
@@ -174,7 +174,7 @@ ERRORS = {
     "unbind 0-d": (lambda F, x: x[0, 0].unbind(), "0-d"),
     "iteration 0-d": (lambda F, x: list(x[0, 0]), "iteration over a 0-d tensor"),
     "unbind dim": (lambda F, x: x.unbind(2), r"\[-2, 1\], but got 2"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", ERRORS)

@@ -30,7 +30,7 @@ SHAPES = [
     ((0,), (0,)), ((0, 3), (3, 4)), ((2, 0), (0, 4)), ((2, 3), (3, 0)),
     ((0, 2, 3), (3, 4)), ((5, 0, 3), (3, 4)),
     ((5, 2, 0), (0, 4)), ((0, 2, 3), (0, 3, 4)), ((5, 2, 3), (3, 0)), ((0,), (0, 4)), ((2, 0), (0,)),
-]  # fmt: skip
+]
 LAYOUTS = {
     "contiguous": lambda x: x,
     "transposed": lambda x: np.ascontiguousarray(x.swapaxes(-1, -2)).swapaxes(-1, -2) if x.ndim > 1 else x,
@@ -187,7 +187,7 @@ FAILS = {
     "dot of a matrix": ("dot", ones(3, 3), ones(3), "expected 1-D and 1-D tensors"),
     "dot of dtypes": ("dot", ones(3), ones(3, dtype="int32"), "one dtype, got float32 and int32"),
     "outer of a matrix": ("outer", ones(3), ones(3, 3), "expected 1-D and 1-D tensors"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", FAILS)

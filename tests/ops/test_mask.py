@@ -51,7 +51,7 @@ CASES = {
     "nonzero as_tuple 0-d": ([()], lambda F, x: x.nonzero(as_tuple=True)),
     "where alone": ([(3, 4)], lambda F, x: F.where(x > 0)),
     "argwhere": ([(3, 4)], lambda F, x: F.argwhere(x > 0)),
-}  # fmt: skip
+}
 
 
 @each("layout", ["contiguous", "reversed"])
@@ -83,7 +83,7 @@ ERRORS = {
     "isin for a bool": (lambda F, x: F.isin(x, True), "bool|Bool"),
     "masked_select int": (lambda F, x: x.masked_select(x.long()), "bool tensor, got int64"),
     "masked_select shapes": (lambda F, x: x.masked_select(F.tensor([True, False])), r"\[3, 4\] and \[2\]"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", ERRORS)

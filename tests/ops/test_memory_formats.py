@@ -27,7 +27,7 @@ PAIRS = [(name, how) for name in CALLS for how in FORMATS if (name, how) != ("co
 @pytest.mark.parametrize(("name", "how"), PAIRS)
 def test_values(name, how):
     ours, theirs = (CALLS[name](m.tensor(X).transpose(1, 2), getattr(m, how)) if how != "channels_last"
-                    else CALLS[name](m.tensor(X), m.channels_last) for m in (mytorch, torch))  # fmt: skip
+                    else CALLS[name](m.tensor(X), m.channels_last) for m in (mytorch, torch))
     assert str(ours.dtype) == str(theirs.dtype).removeprefix("torch.")
     np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
 

@@ -25,7 +25,7 @@ INPUTS = {
     "inf": np.array([[np.inf, 1, np.inf], [-np.inf, -np.inf, 0]], "float32"),
     "float16": normal(3, 4, dtype="float16"), "int32": rng.integers(-5, 5, (3, 4), dtype="int32"),
     "uint8": rng.integers(0, 5, (3, 4), dtype="uint8"), "bool": rng.random((3, 4)) < 0.5,
-}  # fmt: skip
+}
 # op, arguments
 CASES = [
     *((name, args, {}) for name in ("max", "min", "amax", "amin", "argmax", "argmin")
@@ -33,7 +33,7 @@ CASES = [
     *((name, (), {"dim": dim, "keepdim": keepdim}) for name in ("amax", "amin") for dim in ((), (0, 1), (-1,))
       for keepdim in (False, True)),
     *((name, (), {"keepdim": True}) for name in ("amax", "amin", "argmax", "argmin")),
-]  # fmt: skip
+]
 
 
 @each("kind", [k for k in INPUTS if k not in ("1-d", "2-d", "transposed")])
@@ -115,7 +115,7 @@ FAILS = {
     "several dims": (lambda t, a: t.max(a, (0, 1)), np.ones((2, 2)), "a dim is an int"),
     "bool": (lambda t, a: t.argmax(a), np.ones(2, bool), "bool"),
     "not a tensor": (lambda t, a: t.max([1, 2]), np.ones(1), "expected a Tensor, got list"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", FAILS)

@@ -14,7 +14,7 @@ TYPED = {
     "FloatTensor": "float32", "DoubleTensor": "float64", "HalfTensor": "float16", "LongTensor": "int64",
     "IntTensor": "int32", "ShortTensor": "int16", "CharTensor": "int8", "ByteTensor": "uint8",
     "BoolTensor": "bool", "BFloat16Tensor": "bfloat16",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", TYPED)
@@ -78,7 +78,7 @@ NEW = {
     "tensor of an array": lambda: mytorch.tensor(np.ones(2)), "as_tensor": lambda: mytorch.as_tensor([1]),
     "tril_indices": lambda: mytorch.tril_indices(2, 2), "normal": lambda: mytorch.normal(0.0, 1.0, (2,)),
     "a layer": lambda: mytorch.nn.Linear(2, 2).weight,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", NEW)

@@ -28,7 +28,7 @@ INPUTS = {
     "zeros": np.zeros((2, 3), "float32"), "half": np.array([[3, 30, 1], [1, 2, 3]], "float16"),
     "NaN": np.array([[1, nan, 2], [4, 1, 3]], "float32"),
     "inf": np.array([[inf, 1, 2], [4, 1, 3]], "float32"),
-}  # fmt: skip
+}
 ORDERS = (2, 1, 0, 3, 0.5, 1.5, -1, -2, inf, -inf)
 # op, arguments
 CASES = [
@@ -42,7 +42,7 @@ CASES = [
     *(("norm", (p, (0, 1)), {}) for p in ("fro", "nuc", 2, None)),
     ("norm", ("nuc",), {}), ("norm", (), {"p": "fro", "dim": 1, "keepdim": True}),
     ("linalg.svdvals", (), {}),
-]  # fmt: skip
+]
 
 
 @each("kind", [k for k in INPUTS if k not in ("1-d", "2-d", "transposed")])
@@ -110,7 +110,7 @@ FAILS = {
     "matrix of a vector": (lambda t, a: t.norm(a[0], "nuc"), "two dims"),
     "no dims": (lambda t, a: t.linalg.norm(a.reshape(1, 3, 4), 2), "1 or 2 dims"),
     "NaN": (lambda t, a: t.linalg.svdvals(a * nan), "finite"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", FAILS)

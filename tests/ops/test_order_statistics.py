@@ -26,7 +26,7 @@ INPUTS = {
     "uint8": rng.permutation(12).reshape(3, 4).astype("uint8"), "bool": np.ones((3, 4), bool),
     "NaN": np.array([[1, nan, 2, nan], [nan, 1, 1, 3], [3, 1, 0, 2]], "float32"),
     "inf": np.array([[-inf, 1, 2, 3], [1, 2, inf, inf]], "float32"),
-}  # fmt: skip
+}
 Q = [0.0, 0.2, 0.5, 0.9, 1.0]
 # op, arguments
 CASES = [
@@ -37,7 +37,7 @@ CASES = [
       for args, kwargs in (((0.3,), {}), ((1.0, 0), {}), ((0.0, -1, True), {}), ((0.7,), {"keepdim": True}),
                            *(((0.6,), {"dim": 1, "interpolation": i})
                              for i in ("linear", "lower", "higher", "midpoint", "nearest")))),
-]  # fmt: skip
+]
 # PyTorch doesn't tell which of equal elements it takes here; see the tests of ties below.
 UNTOLD = {("kthvalue", "NaN"), ("kthvalue", "ties"), ("kthvalue", "int64"), ("mode", "NaN")}
 
@@ -131,7 +131,7 @@ FAILS = {
     "q of another dtype": (lambda t, a: t.quantile(a, t.tensor(0.5, dtype=t.float64)), ONE, "got float64"),
     "interpolation": (lambda t, a: t.quantile(a, 0.5, interpolation="cubic"), ONE, "got 'cubic'"),
     "nothing": (lambda t, a: t.nanquantile(a, 0.5), ONE[:0], r"with elements, got float32 of shape \[0, 4\]"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", FAILS)

@@ -73,7 +73,7 @@ CASES = {
     "einsum subscripts ellipsis": (
         [(5, 2, 3), (3, 4)], lambda F, x, y: F.einsum(x, [..., 0, 1], y, (1, 2), [..., 2, 0]),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -100,7 +100,7 @@ def test_dtypes(name, dtype):
     check(
         lambda *a: call(mytorch, *a), lambda *a: call(torch, *a), *arrays, grad=dtype != "float16",
         rtol=4e-3 if dtype == "float16" else None,
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("name", ["addmm beta alpha", "addmv", "addbmm", "baddbmm", "addr"])
@@ -123,7 +123,7 @@ def test_names_of_arguments():
         "addmm": ("input", "mat1", "mat2"), "mm": ("input", "mat2"), "matmul": ("input", "other"),
         "kron": ("input", "other"), "inner": ("input", "other"), "tensordot": ("a", "b"),
         "cdist": ("x1", "x2"),
-    }.items():  # fmt: skip
+    }.items():
 
         def call(F, arrays=(x, y, z), name=name, names=names):
             make = torch.from_numpy if F is torch else Tensor
@@ -137,11 +137,11 @@ def test_nothing_of_the_input_counts_with_beta_0():
     for name, others in {
         "addmm": [(2, 3), (3, 2)], "addmv": [(2, 3), (3,)], "baddbmm": [(5, 2, 3), (5, 3, 2)],
         "addbmm": [(5, 2, 3), (5, 3, 2)], "addr": [(2,), (2,)],
-    }.items():  # fmt: skip
+    }.items():
         start = x[0] if name == "addmv" else x
         call = op(name, beta=0)
         check(lambda *a, f=call: f(mytorch, *a), lambda *a, f=call: f(torch, *a), start,
-              *(normal(*s) for s in others))  # fmt: skip
+              *(normal(*s) for s in others))
 
 
 def test_integers_take_the_integer_part_of_factors():
@@ -181,7 +181,7 @@ FAILS = {
     "tensordot one list": ("tensordot", [(2, 2), (2, 2)], {"dims": [1]}, "unpack"),
     "tensordot two ints": ("tensordot", [(2, 2), (2, 2)], {"dims": (0, 1)}, "two lists of ints"),
     "tensordot a float": ("tensordot", [(2, 2), (2, 2)], {"dims": 1.0}, "got 1.0"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", FAILS)

@@ -44,7 +44,7 @@ ERRORS = {
     "a device": (lambda F, x: x.to("gpu"), "device"),
     "a module": (lambda F, x: F.optim.Adam(F.nn.Linear(2, 2)), "'Linear' object|parameters"),
     "split by nothing": (lambda F, x: x.split(), "split"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", ERRORS)

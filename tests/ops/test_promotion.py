@@ -95,7 +95,7 @@ OPERATORS = {
     "//": lambda a, b: a // b, "%": lambda a, b: a % b, "**": lambda a, b: a**b, "&": lambda a, b: a & b,
     "|": lambda a, b: a | b, "^": lambda a, b: a ^ b, "<<": lambda a, b: a << b, "<": lambda a, b: a < b,
     "!=": lambda a, b: a != b,
-}  # fmt: skip
+}
 
 
 @settings(max_examples=300, deadline=None)

@@ -300,7 +300,7 @@ FILLS = {
     "random_": lambda x: x.random_(), "a range": lambda x: x.random_(3, 90),
     "a tensor of probabilities": lambda x: x.bernoulli_(mytorch.linspace(0, 1, x.numel()).reshape(x.shape)),
     "trunc_normal_": mytorch.nn.init.trunc_normal_,
-}  # fmt: skip
+}
 
 
 @each("dtype", ["float32", "float64", "float16", mytorch.bfloat16, "int64", "uint8"])

@@ -27,7 +27,7 @@ INPUTS = {
     "no columns": normal(3, 0), "transposed": normal(4, 3, 2).T, "every other": normal(3, 4, 8)[:, :, ::2],
     "reversed": normal(3, 4)[::-1, ::-1], "broadcast": np.broadcast_to(normal(3, 1), (3, 4)),
     "float64": normal(3, 4, dtype="float64"),
-}  # fmt: skip
+}
 # op, arguments
 CASES = [
     *((name, args, {}) for name in ("sum", "mean", "var", "std", "prod", "any", "all")
@@ -49,7 +49,7 @@ CASES = [
       for args in ((False,), (True,), (1, False), (1, True, True))),
     *(("norm", (p,), {}) for p in ("fro", 2, 1, 0, 3, 1.5, 0.5, -1, math.inf, -math.inf)),
     *(("norm", (p, 1), {"keepdim": True}) for p in (None, 2, 1, 0, 3, 0.5, -2, math.inf, -math.inf)),
-]  # fmt: skip
+]
 
 
 def outcome(function, *args, **kwargs):
@@ -228,7 +228,7 @@ DIFFERENTIABLE = {
     "norm 3": lambda a: a.norm(3), "norm 0.5": lambda a: a.norm(0.5, 1),
     "norm inf": lambda a: a.norm(math.inf, 1),
     "logsumexp": lambda a: a.logsumexp(1),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", DIFFERENTIABLE)
@@ -260,7 +260,7 @@ FAILS = {
     "several dims of prod": (lambda t, a: t.prod(a, (0, 1)), (np.ones((2, 2)),), "a dim is an int"),
     "no dim of cumsum": (lambda t, a: t.cumsum(a), (np.ones((2, 2)),), "dim"),
     "not a tensor": (lambda t, a: t.sum([1, 2]), (np.ones(1),), "expected a Tensor, got list"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", FAILS)

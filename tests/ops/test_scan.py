@@ -25,7 +25,7 @@ INPUTS = {
     "no columns": normal(3, 0), "transposed": normal(4, 3, 2).T, "every other": normal(3, 4, 8)[:, :, ::2],
     "reversed": normal(3, 4)[::-1, ::-1], "ties": rng.integers(0, 3, (4, 6)).astype("float32"),
     "float64": normal(3, 4, dtype="float64"),
-}  # fmt: skip
+}
 # op, arguments
 CASES = [(name, (dim,), {}) for name in NAMES for dim in (0, -1)]
 
@@ -116,7 +116,7 @@ DIFFERENTIABLE = {
     "cumsum": lambda a: a.cumsum(1), "cumprod": lambda a: a.cumprod(0),
     "logcumsumexp": lambda a: a.logcumsumexp(1),
     "cummax": lambda a: a.cummax(0).values ** 2, "cummin": lambda a: a.cummin(1).values ** 2,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", DIFFERENTIABLE)

@@ -63,7 +63,7 @@ def test_sorter(shape):
         lambda s, v, o: mytorch.searchsorted(s, v, sorter=o),
         lambda s, v, o: torch.searchsorted(s, v, sorter=o),
         sequence, values, order,
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("n", range(9))
@@ -120,7 +120,7 @@ FAILS = {
     "range": (lambda t, a, b: t.histc(a, 5, 2, 1), (A, B), "min <= max"),
     "histogram of integers": (lambda t, a, b: t.histc(a.long()), (A, B), "got int64"),
     "infinite": (lambda t, a, b: t.histc(a / 0), (A + 1, B), "not finite"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", FAILS)

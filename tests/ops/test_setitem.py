@@ -147,7 +147,7 @@ SETITEM_ERRORS = {
     "text": (lambda F, x: x.__setitem__(0, "a"), "str"),
     "None": (lambda F, x: x.__setitem__(0, None), "NoneType"),
     "leaf": (lambda F, x: x.requires_grad_().__setitem__(0, 1), "leaf tensor that requires grad"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", SETITEM_ERRORS)
@@ -167,7 +167,7 @@ MISFITS = {  # a write, and the shapes that don't fit each other
     "index_put": (
         lambda x: x.index_put((mytorch.tensor([1]),), mytorch.ones(3)), "index_put_", "(3,) into (1, 4)"
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", MISFITS)

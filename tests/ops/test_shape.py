@@ -85,7 +85,7 @@ VIEWS = {
     "unfold 0-d": ((), lambda F, x: x.unfold(0, 1, 1)),
     "unflatten one": ((2, 3), lambda F, x: x.unflatten(-1, (3,))),
     "contiguous": ((3, 4), lambda F, x: x.contiguous()),
-}  # fmt: skip
+}
 COPIES = {
     "reshape copying": ((3, 4), lambda F, x: x.T.reshape(2, 6)),
     "contiguous copying": ((3, 4), lambda F, x: x.T.contiguous()),
@@ -138,7 +138,7 @@ COPIES = {
     "diag of a matrix": ((3, 4), lambda F, x: F.diag(x)),
     "diag of a matrix below": ((3, 4), lambda F, x: x.diag(-1)),
     "diag of an empty vector": ((0,), lambda F, x: x.diag()),
-}  # fmt: skip
+}
 CASES = {**VIEWS, **COPIES}
 
 
@@ -182,7 +182,7 @@ def test_copies_have_memory_of_their_own(case):
     lambda x: x.T.view(2, 2, 3), lambda x: x[:, ::2].view(3, 2, 1),
     lambda x: x[:1].expand(3, 4).view(3, 2, 2),
     lambda x: x.view_as(x.reshape(2, 6)), lambda x: x[:0].view(4, 0),
-])  # fmt: skip
+])
 def test_view(call):
     check(call, call, numbers((3, 4)))
 
@@ -190,7 +190,7 @@ def test_view(call):
 @pytest.mark.parametrize("call", [
     lambda x: x.T.view(-1), lambda x: x[:, 1:].view(9), lambda x: x.expand(2, 3, 4).view(24),
     lambda x: x[:, :2].view(6),
-])  # fmt: skip
+])
 def test_view_that_memory_does_not_allow(call):
     fails_alike(call, call, numbers((3, 4)), match=r"view size .* not compatible")
 
@@ -232,7 +232,7 @@ ERRORS = {
     "roll flat": (lambda F, x: x.roll((1, 2)), r"\[1, 2\]"),
     "tril": (lambda F, x: x[0].tril(), r"at least 2 dimensions.*\[4\]"),
     "diag": (lambda F, x: x.reshape(3, 2, 2).diag(), "3-D"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", ERRORS)
@@ -243,7 +243,7 @@ def test_errors(case):
 
 @pytest.mark.parametrize("call", [
     lambda x: mytorch.squeeze(x, axis=0), lambda x: mytorch.unsqueeze(x, axis=0), lambda x: x.squeeze(axis=0),
-])  # fmt: skip
+])
 def test_numpy_names(call):
     assert call(mytorch.Tensor(numbers((1, 3)))).shape in ((3,), (1, 1, 3))
 
@@ -266,7 +266,7 @@ def test_contiguous_gives_back_the_same_tensor():
     (lambda x: x.expand(2, 3, 1), True), (lambda x: x.expand(3, 4), True),
     (lambda x: x.expand(-1, -1), False),
     (lambda x: x.expand(1, 3, 1), False), (lambda x: x.expand(2, 3, 1)[0], False),
-])  # fmt: skip
+])
 def test_writing_to_an_expanded_tensor(case, grown):
     ours, theirs = mytorch.Tensor(np.ones((3, 1), np.float32)), torch.ones(3, 1)
     if grown:

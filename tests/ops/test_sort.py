@@ -27,7 +27,7 @@ INPUTS = {
     "float64": normal(3, 4, dtype="float64"), "float16": normal(3, 4, dtype="float16"),
     "int64": rng.permutation(12).reshape(3, 4), "uint8": rng.permutation(12).reshape(3, 4).astype("uint8"),
     "bool": np.array([[True, False], [False, False]]),
-}  # fmt: skip
+}
 TIES = rng.integers(0, 3, (4, 9)).astype("float32")
 CASES = [{"dim": dim, "descending": descending} for dim in (0, -1, 1, -2) for descending in (False, True)]
 
@@ -134,7 +134,7 @@ FAILS = {
     "k is a float": (lambda t, a: t.topk(a, 1.0), np.ones(3), "integer"),
     "bool": (lambda t, a: t.topk(a, 1), np.ones(3, bool), "bool"),
     "not a tensor": (lambda t, a: t.sort([1, 2]), np.ones(3), "expected a Tensor, got list"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", FAILS)

@@ -13,7 +13,7 @@ nan, inf = np.nan, np.inf
 ROWS = [
     [1, nan, 3], [nan, nan, 1], [nan, inf, 0], [0, nan, 3], [inf, 1, -inf], [inf, inf, 1], [-inf, -inf, -inf],
     [0, inf, 2], [2, -inf, 2], [0, -0.0, 0], [-0.0, 0, -0.0], [0, 2, 0], [0, 2, 3], [1, 1, 1],
-]  # fmt: skip
+]
 NUMBERS = [nan, inf, -inf, 0, -0.0, 1, -1, 2.5, -3]
 
 
@@ -36,7 +36,7 @@ CALLS = {
     "aminmax": lambda torch, x: tuple(torch.aminmax(x)),
     "maximum norm": lambda torch, x: torch.linalg.vector_norm(x, inf),
     "normalize": lambda torch, x: torch.nn.functional.normalize(x, dim=0),
-}  # fmt: skip
+}
 PAIRS = {
     name: lambda torch, x, y, name=name: getattr(torch, name)(x, y)
     for name in ("maximum", "minimum", "fmax", "fmin", "mul", "div", "logaddexp", "hypot", "xlogy")

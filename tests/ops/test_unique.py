@@ -20,7 +20,7 @@ INPUTS = {
     "float16": rng.integers(0, 3, 9).astype("float16"), "transposed": rng.integers(0, 2, (4, 3)).T,
     "reversed": np.array([1, 1, 2, 3, 3])[::-1],
     "NaN and inf": np.array([nan, 1, inf, nan, -inf, 1], "float32"), "zeros": np.array([0.0, -0.0, 1.0]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("dim", [None, 0, -1, 1])

@@ -35,7 +35,7 @@ CASES = {
     "Rprop options": ("Rprop", {"lr": 0.3, "etas": (0.3, 1.5), "step_sizes": (0.1, 0.6), "maximize": True}),
     "ASGD options": ("ASGD", {"lr": 0.1, "lambd": 0.1, "alpha": 0.5, "t0": 5, "weight_decay": 0.1}),
     "ASGD maximize": ("ASGD", {"lr": 0.1, "t0": 0, "maximize": True}),
-}  # fmt: skip
+}
 
 
 def parameters(seed=0, dtype="float32", shapes=SHAPES):

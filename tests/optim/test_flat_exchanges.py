@@ -64,7 +64,7 @@ def other_groups(optimizer, p):
 EXCHANGES = [
     other_gradient, other_values, other_state_tensor, other_state, no_state, no_state_of_one, state_in_place,
     other_order, one_less, other_options, other_groups,
-]  # fmt: skip
+]
 
 
 class TorchSide:

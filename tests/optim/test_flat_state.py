@@ -124,7 +124,7 @@ OPTIONS = {
     "RMSprop": {"momentum": 0.9, "centered": True, "eps": 0.1}, "Adagrad": {"initial_accumulator_value": 0.5},
     "Adadelta": {}, "NAdam": {}, "RAdam": {"betas": (0.5, 0.8)}, "Adamax": {}, "ASGD": {"t0": 1}, "Lion": {},
     "Rprop": {"weight_decay": None}, "Muon": {"maximize": None},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", OPTIONS)

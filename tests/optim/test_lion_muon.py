@@ -41,7 +41,7 @@ MUON = {
     "rms": {"adjust_lr_fn": "match_rms_adamw", "weight_decay": 0.3},
     "original": {"adjust_lr_fn": "original", "nesterov": False, "momentum": 0.5},
     "steps": {"ns_steps": 2, "ns_coefficients": (1.5, -0.5, 0.0), "eps": 1e-3},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", MUON)

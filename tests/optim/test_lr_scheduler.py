@@ -46,7 +46,7 @@ def test_momentum(name, kind):
     {"threshold_mode": "abs", "threshold": 0.05, "patience": 3, "cooldown": 2},
     {"mode": "max", "threshold_mode": "abs", "patience": 0, "min_lr": [0.1, 0.001]},
     {"patience": 1, "min_lr": 0.015, "eps": 1e-3, "cooldown": 1},
-], ids=str)  # fmt: skip
+], ids=str)
 def test_plateau(options):
     rng = np.random.default_rng(0)
     metrics = 1 / np.sqrt(np.arange(1, 101)) + rng.uniform(0, 0.3, 100)
@@ -111,7 +111,7 @@ def test_one_cycle_ends():
         ("LinearLR", "StepLR"), ("ConstantLR", "CosineAnnealingLR waves"), ("ExponentialLR", "MultiStepLR"),
         ("PolynomialLR options", "LinearLR"), ("MultiplicativeLR", "CosineAnnealingLR"),
     ],
-)  # fmt: skip
+)
 def test_two_schedules_at_once(pair):
     results = []
     for module, optimizer in zip((optim.lr_scheduler, torch.optim.lr_scheduler), optimizers(), strict=True):
@@ -125,7 +125,7 @@ def test_two_schedules_at_once(pair):
         "StepLR", "LinearLR down", "CosineAnnealingLR waves", "ConstantLR options", "MultiplicativeLR",
         "MultiStepLR", "ExponentialLR", "PolynomialLR options",
     ],
-)  # fmt: skip
+)
 def test_a_rate_set_by_the_user_stays(name):
     results = []
     for optimizer, scheduler in both(name):

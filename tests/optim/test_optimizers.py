@@ -20,7 +20,7 @@ def test_trajectory(case):
     run(
         optimizer, oracle, ours, theirs,
         skip=lambda step: {3} | ({1} if step % 3 == 0 else {5} if step < 10 else set()),
-    )  # fmt: skip
+    )
     assert not np.allclose(before, ours[0].data.numpy())
     exact = {"rtol": 1e-13, "atol": 1e-13}
     same_parameters(ours, theirs, **exact)

@@ -108,7 +108,7 @@ def optimizers():
 @pytest.mark.parametrize("options", [
     {"swa_lr": 0.05}, {"swa_lr": [0.1, 0.2], "anneal_epochs": 5, "anneal_strategy": "linear"},
     {"swa_lr": 0.05, "anneal_epochs": 0}, {"swa_lr": 0.0, "anneal_epochs": 3},
-], ids=str)  # fmt: skip
+], ids=str)
 def test_swalr(options):
     results = []
     for module, optimizer in zip((swa_utils, torch.optim.swa_utils), optimizers(), strict=True):

@@ -60,7 +60,7 @@ def cycles(module, **options):
         {"wait": 1, "warmup": 1, "active": 2}, {"wait": 0, "warmup": 1, "active": 1, "repeat": 2},
         {"wait": 2, "warmup": 1, "active": 8},
     ],
-)  # fmt: skip
+)
 def test_traces_are_ready_when_pytorchs_are(options):
     assert cycles(profiler, **options) == cycles(torch.profiler, **options)
 
@@ -80,7 +80,7 @@ FLOPS = {
                "aten::conv2d", "conv2d"),
     "add": (lambda m, a, b: a(4, 3) + a(4, 3), "aten::add", "add"),
     "mul": (lambda m, a, b: a(4, 3) * a(4, 3), "aten::mul", "mul"),
-}  # fmt: skip
+}
 
 
 def flops_of(module, function, key, backward=False):
@@ -188,7 +188,7 @@ def facts(module):
     return [
         outer.cpu_children == [inner], inner.cpu_parent is outer, (outer.cpu_parent, a.cpu_children),
         [child.name for child in rows[0].cpu_children], order, outer.device_time_total,
-    ]  # fmt: skip
+    ]
 
 
 def test_events_have_what_pytorchs_have():

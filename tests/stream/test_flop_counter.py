@@ -34,7 +34,7 @@ CALLS = {  # (the call, shapes of its inputs)
         lambda m, q, k, v: m.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True),
         (2, 4, 8, 16), (2, 4, 8, 16), (2, 4, 8, 16)),
     "no product": (lambda m, x: x.exp() * x, (3, 4)),
-}  # fmt: skip
+}
 CONVOLUTIONS = {  # (the call, shapes of the image and of the weight)
     "conv3d": (lambda f, x, w: f.conv3d(x, w), (2, 4, 5, 6, 7), (6, 4, 3, 3, 3)),
     "dilated": (lambda f, x, w: f.conv2d(x, w, dilation=2, padding=2), (2, 4, 10, 12), (6, 4, 3, 3)),
@@ -58,7 +58,7 @@ GROUPED = {  # the number of groups, the call, shapes of its inputs
         2, lambda f, x, w: f.conv2d(x, w, stride=2, dilation=2, groups=2), (2, 4, 10, 12), (6, 2, 3, 3)),
     "grouped and transposed": (
         2, lambda f, x, w: f.conv_transpose2d(x, w, stride=2, groups=2), (2, 4, 10, 12), (4, 3, 3, 3)),
-}  # fmt: skip
+}
 
 
 def counted(module, mode, call, shapes, device="meta"):
@@ -124,7 +124,7 @@ OURS = {
     "linear_cross_entropy": (
         lambda x, w, b: F.linear_cross_entropy(x, w, x[:, 0].to(mytorch.int64), linear_bias=b),
         [(7, 4), (9, 4), (9,)], 7 * 9 * 4, 2 * 7 * 9 * 4),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("device, fused", [("meta", False), ("cpu", False), ("cpu", True)])
@@ -156,7 +156,7 @@ def test_a_gradient_of_a_gradient():
 
 
 @pytest.mark.parametrize("make", [lambda: GPT2(GPT2Config(65, 32, 2, 2, 8)), lambda: Llama(
-    LlamaConfig.of_size("15m", num_key_value_heads=2))])  # fmt: skip
+    LlamaConfig.of_size("15m", num_key_value_heads=2))])
 def test_flops_per_token(make):
     with mytorch.device("meta"):
         model, tokens = make(), mytorch.empty(3, 16, dtype=mytorch.int64)
@@ -190,4 +190,4 @@ def test_by_module(capsys):
     assert capsys.readouterr().out.splitlines()[:4] == [
         "Module                  FLOP  % Total", "-------------------------------------",
         "Global                   480  100.00%", " - linear                200   41.67%",
-    ]  # fmt: skip
+    ]

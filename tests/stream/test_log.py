@@ -109,7 +109,7 @@ def test_a_line_that_was_cut_off_is_left_out_and_a_strange_one_is_an_error(logge
         ("rank 0 ", f"rank {'9' * 5000} "), ("#1 ", f"#{'9' * 5000} "),
         (" ms\n", "\n"), (" ms\n", " | ms\n"), (" ms\n", "x ms\n"),
     ],
-)  # fmt: skip
+)
 def test_every_field_that_is_damaged_is_an_error_of_its_line(logged, right, wrong):
     text = logged.read_text()
     changed = text.replace(right, wrong, 1)
@@ -137,7 +137,7 @@ def test_what_is_no_file_is_not_opened(logged, capsys):
     os.mkfifo(fifo)
     os.mkfifo(logged.with_name("other.rank0.log"))
     for path, what in ((fifo, "a FIFO"), ("/dev/zero", "a device"), (logged.parent, "a folder"),
-                       (logged.with_name("other.log"), "a FIFO")):  # fmt: skip
+                       (logged.with_name("other.log"), "a FIFO")):
         with pytest.raises(OSError, match=f"it is {what}"):
             read_log(path)
         assert main(["timeline", str(path)]) == 2
@@ -291,7 +291,7 @@ def test_ranks_have_files_of_their_own_which_are_merged_by_time(tmp_path, monkey
 
 @pytest.mark.parametrize("seconds, hangs, ranks", [
     (700, False, [0]), (700, True, [0]), (60, False, [0]), (60, True, [0, 1]), (5, False, [0, 1]),
-])  # fmt: skip
+])
 def test_a_rank_that_wrote_no_log_does_not_show_an_earlier_run(
     tmp_path, monkeypatch, capsys, seconds, hangs, ranks
 ):
@@ -340,7 +340,7 @@ def test_processes_that_spawn_starts_are_ranks_with_a_log(tmp_path, method, monk
     subprocess.run([sys.executable, script, method], check=True)
     assert sorted((i.rank, i.name, i.inputs[0].shape) for i in read_log(log)) == [
         (0, "exp", (2,)), (1, "exp", (3,))
-    ]  # fmt: skip
+    ]
     own = log.read_text()
     assert " sin " in own and " cos " in own and " exp " not in own
 

@@ -200,7 +200,7 @@ def test_shares_are_smoothed():
     zero = page.Reading(
         Path(), 1, 0, 1, 0.0, "j", 1, "matmul", "product", False, 0.0, dict.fromkeys(stream.KINDS, 0.0),
         0, 0.0, 0, 0, 0, 0.0,
-    )  # fmt: skip
+    )
     activity = top.Activity(zero)
     at = {**zero.__dict__, "seconds": {**zero.seconds, "product": 1.5, "communication": 0.5}, "time": 2.0}
     activity.update(page.Reading(**at))
@@ -210,7 +210,7 @@ def test_shares_are_smoothed():
     for elapsed, is_running, text in (
         (0.0, False, "matmul, just ended"), (3.0, False, "matmul, ended 3.0 s ago"),
         (0.0, True, "matmul"), (3.0, True, "matmul for 3.0 s"),
-    ):  # fmt: skip
+    ):
         activity.last = page.Reading(**{**at, "elapsed": elapsed, "is_running": is_running})
         assert activity.operation == text
 
@@ -266,7 +266,7 @@ def test_bars_fill_their_column(running, width):
     (150, "job rank time by kind idle step memory operation"),
     (80, "job rank time by kind idle step operation"),
     (60, "job rank time by kind idle operation"), (40, "rank time by kind idle operation"),
-])  # fmt: skip
+])
 def test_a_narrow_terminal_shows_the_most_important(width, shown):
     pytest.importorskip("rich")
     from rich.console import Console
@@ -275,7 +275,7 @@ def test_a_narrow_terminal_shows_the_most_important(width, shown):
     reading = page.Reading(
         Path(), 1, 3, 8, 0.0, "mytorchrun-10947-0hwcou_m", 9, "add", "elementwise", True, 0.0, facts,
         1234, 12345.6, 0, 2**30, 0, 0.0,
-    )  # fmt: skip
+    )
     places = set()
     for name in ("add", "scaled_dot_product_attention_backward"):
         now = page.Reading(**{**reading.__dict__, "operation": name})

@@ -224,7 +224,7 @@ KINDS = {
     "tanh_backward": "elementwise", "sortish": "elementwise", "linalg.eigvalsh": "product", "vdot": "product",
     "ravel": "view", "matrix_transpose": "view", ".mT": "view", "nanmax": "reduction", "trace": "reduction",
     "put_along_axis": "copy", "cumsum_backward.1": "reduction", "multiply": "elementwise",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -273,7 +273,7 @@ def test_custom_functions():
         ("sum_backward", "backward", "", None),
         ("linear_backward", "backward", "0", None), ("Scaled", "backward", "", "linear_backward"),
         ("mul", "backward", "", "Scaled"),
-    ]  # fmt: skip
+    ]
     assert found[5].origin is found[0] and found[0].outputs == found[3].inputs
     assert found[0].named == {"x": found[0].inputs[0]} and found[1].attributes == {"factor": 3}
     assert [flops(i) for i in found] == [0, 0, 2, 0, 0, 0, 0, 2]

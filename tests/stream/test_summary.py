@@ -140,7 +140,7 @@ def test_inputs_by_keyword():
         mytorch.summary(Masked(), (2, 4), **more)
         for more in ({"scale": 2}, {"scale": 2, "mask": (3, 2, 4)},
                      {"scale": 2, "mask": mytorch.ones(5, 2, 4), "how": "add"})
-    )  # fmt: skip
+    )
     assert [found.layers[0].output for found in (alone, shape, tensor)] == [(2, 4), (3, 2, 4), (5, 2, 4)]
     twice = alone.layers[1]  # a module that is called twice; the first time no input needs a gradient
     assert (twice.forward_flops, twice.backward_flops, twice.parameters) == (2 * 64, 3 * 64, 20)

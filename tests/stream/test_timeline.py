@@ -50,7 +50,7 @@ def test_lanes_and_idle_time():
     assert idle == {
         (0, "compute"): 0.5, (0, "communication"): 0.5, (1, "data"): 0.9, (1, "compute"): 0.5,
         (1, "communication"): 0.75,
-    }  # fmt: skip
+    }
     assert [(b.row, b.rows) for b in line.bars[0, "communication"]] == [(0, 2), (1, 2)]
     assert line.phases[0] == [("forward", 0.0, 4.0), ("optimizer", 9.0, 10.0)]
     assert line.bars[0, "compute"][0].height == 1.0 > line.bars[0, "compute"][1].height > 0.3
@@ -169,12 +169,12 @@ def test_what_hangs_or_fails_is_named(tmp_path, capsys):
     bars = json.loads(re.search(r"const data = (.*);\n", (tmp_path / "t.html").read_text())[1])["bars"]
     assert sorted(bar["text"].split()[0] for bar in bars if bar["hatched"]) == [
         "all_reduce", "all_reduce", "matmul"
-    ]  # fmt: skip
+    ]
     assert main(["timeline", str(writer.path), "--output", str(tmp_path / "t.json")]) == 0
     events = [e for e in check_trace(tmp_path / "t.json") if e["ph"] in "BX"]
     assert [(e["name"], e["ph"]) for e in events] == [
         ("matmul", "X"), ("add", "X"), ("all_reduce", "B"), ("all_reduce", "B")
-    ]  # fmt: skip
+    ]
     assert events[0]["args"]["failed"] and len({e["tid"] for e in events}) == 3
 
 

@@ -29,14 +29,14 @@ _GEMM = (
     c_void_p, c_int, c_int64,  # B, Btype, ldb
     c_void_p, c_void_p, c_int, c_int64,  # beta, C, Ctype, ldc
     c_int, c_int,  # computeType, algo
-)  # fmt: skip
+)
 _STRIDED_GEMM = (
     c_void_p, c_int, c_int, c_int64, c_int64, c_int64,
     c_void_p, c_void_p, c_int, c_int64, c_int64,  # … lda, strideA
     c_void_p, c_int, c_int64, c_int64,
     c_void_p, c_void_p, c_int, c_int64, c_int64,
     c_int64, c_int, c_int,  # batchCount, computeType, algo
-)  # fmt: skip
+)
 PROTOTYPES = {
     "cublasCreate_v2": (POINTER(c_void_p),),
     "cublasSetMathMode": (c_void_p, c_int),
@@ -50,7 +50,7 @@ _DTYPES = {0: np.float32, 1: np.float64, 2: np.float16, 14: ml_dtypes.bfloat16}
 _SUPPORTED = {
     (68, 0, 0): c_float, (68, 2, 2): c_float, (68, 2, 0): c_float, (68, 14, 14): c_float,
     (68, 14, 0): c_float, (77, 0, 0): c_float, (70, 1, 1): c_double,
-}  # fmt: skip
+}
 
 
 class Handle:

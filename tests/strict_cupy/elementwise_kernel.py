@@ -32,7 +32,7 @@ class ElementwiseKernel:
     def __init__(
         self, in_params, out_params, operation, name="kernel", reduce_dims=True, preamble="", no_return=False,
         return_tuple=False, **kwargs,
-    ):  # fmt: skip
+    ):
         if any(p.split()[-1:] == ["i"] for p in f"{in_params},{out_params}".split(",")):
             raise ValueError("Can not use 'i' as a parameter name")
         self.name, self.no_return = name, no_return

@@ -34,7 +34,7 @@ _TAKE_ANYTHING = words(
 _FROM_HOST = {
     ("take", "indices"), ("put", "ind"), ("put", "v"), ("put", "indices"), ("put", "values"),
     ("compress", "condition"), ("extract", "condition"),
-}  # fmt: skip
+}
 # These must be known on the host: an array there would need `__index__`, which CuPy's arrays don't have.
 _HOST_ONLY = words(
     "axis axes shape newshape new_shape reps k n N num decimals offset axis1 axis2 source destination"

@@ -20,11 +20,11 @@ ARITHMETIC = {
     "floordiv": np.floor_divide, "mod": np.remainder, "divmod": np.divmod, "pow": np.power,
     "lshift": np.left_shift, "rshift": np.right_shift, "and": np.bitwise_and, "or": np.bitwise_or,
     "xor": np.bitwise_xor,
-}  # fmt: skip
+}
 COMPARISONS = {
     "lt": np.less, "le": np.less_equal, "eq": np.equal, "ne": np.not_equal, "gt": np.greater,
     "ge": np.greater_equal,
-}  # fmt: skip
+}
 UNARY = {"neg": np.negative, "pos": np.positive, "abs": np.absolute, "invert": np.invert}
 
 
@@ -179,7 +179,7 @@ EXPLICIT = {
     "get": get, "set": set, "copy": copy, "astype": astype, "view": view, "fill": fill, "sort": sort,
     "reshape": reshape, "dumps": lambda self: pickle.dumps(self), "__deepcopy__": _deepcopy,
     "scatter_add": _scatter("add"), "scatter_max": _scatter("maximum"), "scatter_min": _scatter("minimum"),
-}  # fmt: skip
+}
 
 
 def _add_methods() -> None:

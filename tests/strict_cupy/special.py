@@ -216,7 +216,7 @@ def bincount(x, weights=None, minlength=None):
 for _name, _new in {
     "alltrue": "all", "sometrue": "any", "product": "prod", "cumproduct": "cumprod", "round_": "round",
     "row_stack": "vstack",
-}.items():  # fmt: skip
+}.items():
     COMPUTE[_name] = COMPUTE.get(_new) or getattr(np, _new)
 
 SPECIAL_FUNCTIONS = {  # cupyx.scipy.special

@@ -128,7 +128,7 @@ def variants():
         AddedToken("<a>", size + 1), AddedToken(" <b>", size + 2, special=False, lstrip=True, rstrip=True),
         AddedToken("<c>", size + 3, special=False, normalized=True),
         AddedToken("<é>", size + 4, normalized=True),
-    ]  # fmt: skip
+    ]
     yield "added tokens", BPETokenizer(vocab, base.merges, added_tokens=tags)
     for form in ("NFC", "NFD", "NFKC", "NFKD"):
         yield form, BPETokenizer(vocab, base.merges, PATTERNS["qwen2"], tags, normalizer=form)
@@ -211,7 +211,7 @@ def test_long_words_take_no_quadratic_time():
         (lambda: BPETokenizer({"a": 0}, [], added_tokens=[AddedToken("a", 1)]), "'a' has the id 1, and 0 in"),
         (lambda: VARIANTS["NFC"][0].encode_bytes(b"a"), "can't be encoded with the normalizer NFC"),
     ],
-)  # fmt: skip
+)
 def test_wrong_input(call, message):
     with pytest.raises(ValueError, match=message):
         call()

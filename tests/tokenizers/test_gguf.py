@@ -27,7 +27,7 @@ def metadata(path, **keys):
         "token_type": writer.add_token_types, "bos_token_id": writer.add_bos_token_id,
         "eos_token_id": writer.add_eos_token_id, "add_bos_token": writer.add_add_bos_token,
         "add_eos_token": writer.add_add_eos_token, "add_space_prefix": writer.add_add_space_prefix,
-    }  # fmt: skip
+    }
     for key, value in keys.items():
         add[key](value)
     writer.write_header_to_file()
@@ -44,7 +44,7 @@ def byte_level(**changes):
     keys = {
         "model": "gpt2", "pre": "gpt-2", "tokens": tokens, "token_type": kinds,
         "merges": [" ".join(pair) for pair in ours.merges], "bos_token_id": 799, "eos_token_id": 799,
-    }  # fmt: skip
+    }
     return keys | changes
 
 
@@ -57,7 +57,7 @@ def llama(**changes):
     keys = {
         "model": "llama", "tokens": tokens, "token_type": kinds, "bos_token_id": 1, "eos_token_id": 2,
         "scores": [0.0] * 259 + [-float(i) for i in range(len(tokens) - 259)],
-    }  # fmt: skip
+    }
     return keys | changes
 
 
@@ -68,7 +68,7 @@ def test_byte_level(tmp_path, pre):
     expected = BPETokenizer(
         trained().vocab, trained().merges, PATTERNS[pre], trained().added_tokens.tokens,
         ignore_merges=pre == "llama-bpe",
-    )  # fmt: skip
+    )
     text = corpus()[:5000] + HARD + "<|endoftext|>"
     for allowed in ((), "all"):
         assert ours.encode(text, allowed) == expected.encode(text, allowed)
@@ -93,7 +93,7 @@ def llamas(tmp_path_factory):
     path = tmp_path_factory.mktemp("gguf")
     keys = llama()
     scores = {t: s for t, s, kind in zip(keys["tokens"], keys["scores"], keys["token_type"], strict=True)
-              if kind == Type.NORMAL}  # fmt: skip
+              if kind == Type.NORMAL}
     vocab = sentencepiece()[0]
     merges = [pair for pair in generate_merges(vocab, scores) if set(pair) <= set(scores)]
     theirs = tokenizers.Tokenizer(models.BPE(vocab, merges, unk_token="<unk>", byte_fallback=True))

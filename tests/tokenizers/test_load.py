@@ -32,7 +32,7 @@ def test_every_type(tmp_path, monkeypatch):
         ('{"type": "bpe"}', "got type 'bpe'"), ('{"type": "char"}', "is not a character tokenizer"),
         ('{"model": 3}', "model: expected dict, got 3"),
     ],
-)  # fmt: skip
+)
 def test_damaged_files(tmp_path, content, message):
     (tmp_path / "tokenizer.json").write_text(content)
     for call in (load_tokenizer, size_of_vocabulary):

@@ -38,7 +38,7 @@ def build(prefix="every", split_words=False, **options):
     return SentencePieceBPE(
         vocab, merge_table(vocab, merges), added, prefix=prefix, split_words=split_words,
         unk_token_id=0, prefix_ids=[1], **options,
-    )  # fmt: skip
+    )
 
 
 VARIANTS = {

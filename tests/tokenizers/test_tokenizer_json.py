@@ -76,7 +76,7 @@ FILES = {
         normalizer=None, pre_tokenizer=pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
     ),
     "metaspace": llama(normalizer=None, pre_tokenizer=pre_tokenizers.Metaspace()),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -107,7 +107,7 @@ FAMILIES = {
     "Qwen2Tokenizer": (trained().vocab, trained().merges, BPETokenizer),
     "LlamaTokenizer": (*sentencepiece(), SentencePieceBPE),
     "BertTokenizer": ({token: i for i, token in enumerate(BERT)}, None, WordPieceTokenizer),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -245,7 +245,7 @@ def test_a_file_of_another_kind(tmp_path):
     (("pre_tokenizer", "pretokenizers", 0, "invert"), [], "invert: expected true or false"),
     (("pre_tokenizer", "pretokenizers", 0, "pattern"), {"String": 3}, "pattern.String: expected str, got 3"),
     (("post_processor",), {"type": "BertProcessing", "cls": [], "sep": []}, "cls: expected an id"),
-])  # fmt: skip
+])
 def test_values_of_another_type(path, value, message, tmp_path):
     content = BPETokenizer.train("hello world " * 5, 260).to_json()
     outer = content

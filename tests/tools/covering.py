@@ -23,7 +23,7 @@ from faults import AREAS, Faults, is_text
 
 IN_AREAS = re.compile(f"mytorch/({'|'.join(pattern for pattern, _ in AREAS.values())})")  # no compiled code
 SKIPPED = re.compile(  # they start whole programs, or say nothing about what the package computes
-    r"tests/(benchmarks|triton|gpu|cli|prepare_data|tools|strict_cupy)/|"
+    r"tests/(benchmarks|triton|gpu|prepare_data|tools|strict_cupy)/|"
     r"test_(notebooks?|examples|train_gpt2|two_hosts|failures|machines|restart|readme\w*|scripts|setup|style|layers|"
     r"programs|reading|strict_cupy\w*|life|checks|threads|tune)\.py"
 )

@@ -5,7 +5,7 @@ import random
 import re
 
 # What belongs to an area (a path's beginning under mytorch/; the names before and after core/ had a folder),
-# and its share of the mutants.
+# and its mutants, as a share of `--count`.
 BEFORE_CORE = r"(_array|tensor|size|printing|widened|device|dtypes|ops/op|backends/(device|dtypes))\.py|" + (
     r"autograd/(engine|walk|captured|sole|pending|view|hook|grad_mode)\.py"
 )
@@ -17,12 +17,19 @@ AREAS = {
     "accelerate": (r"accelerate/", 0.10),
     "distributed": (r"distributed/", 0.10),
     "data": (r"utils/data/", 0.10),
+    "autograd": (r"autograd/", 0.10),
+    "amp": (r"amp/", 0.10),
+    "stream": (r"(stream|profiler)/", 0.10),
+    "compiler": (r"compiler/", 0.20),
+    "models": (r"models/", 0.10),
+    "tokenizers": (r"tokenizers/", 0.10),
+    "cli": (r"cli/", 0.10),
 }
 
 SWAPS = {
     ast.Add: ast.Sub, ast.Mult: ast.Div, ast.And: ast.Or, ast.Lt: ast.LtE, ast.Gt: ast.GtE,
     ast.Eq: ast.NotEq, ast.Is: ast.IsNot, ast.In: ast.NotIn,
-}  # fmt: skip
+}
 SWAPS |= {b: a for a, b in SWAPS.items()}
 
 

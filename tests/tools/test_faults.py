@@ -23,7 +23,7 @@ PLANTED = [
     "if y is None → negated", "y is None → IsNot",
     "self.count += 1 → self.count -= 1", "self.count += 1 → pass", "1 → 2", "check(y) → pass",
     "g * y → g / y",
-]  # fmt: skip
+]
 
 
 def test_what_is_planted():

@@ -482,7 +482,7 @@ CHOSEN = {
 OTHER_GPUS = {
     "scaled_dot_product_attention": [80], "cached_attention": [100], "layer_norm": [80, 100],
     "cross_entropy": [80], "linear": [100], "gelu": [80, 100],
-}  # fmt: skip
+}
 
 
 def rows_of(name: str, dtype: str) -> list[int]:
@@ -508,7 +508,7 @@ TOLERANCE: dict[str, float] = {
     # delta is made from the rounded result, as in PyTorch's flash kernel: errors 0.4 to 1.2 times as large
     "scaled_dot_product_attention": 3, "self_attention": 3,
     "sigmoid": 2, "tanh": 2,  # the gradient is made from the result, rounded to bfloat16, as PyTorch's is
-}  # fmt: skip
+}
 
 # name: ("file:function" in mytorch.nn.fused_ops.triton, the same in NumPy)
 FUNCTIONS: dict[str, tuple[str, Callable]] = {

@@ -116,7 +116,7 @@ def _report(compiled: Any, capability: int, meta: dict) -> Report:
     return Report(
         compiled.metadata.name, capability, tuple(signature), tuple(meta.items()),
         registers, max(stack, local), compiled.metadata.shared, compiled.asm["cubin"],
-    )  # fmt: skip
+    )
 
 
 def resources(cubin: bytes) -> tuple[int, int, int]:

@@ -39,7 +39,7 @@ def test_resources(name, dtype, capability, monkeypatch):
 
 @pytest.mark.parametrize(("capability", "causal", "kv_heads", "window"), [
     (90, True, 12, None), (90, False, 12, None), (90, True, 4, 256), (100, True, 12, None),
-])  # fmt: skip
+])
 def test_five_products(capability, causal, kv_heads, window):
     q, k = (np.zeros((64, heads, 1024, 64), "float16") for heads in (12, kv_heads))
     dropout = (SimpleNamespace(seed=1), 0.1) if window else None

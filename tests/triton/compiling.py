@@ -58,7 +58,7 @@ def test_there_is_one_report_of_a_kind():
     assert kinds == [
         {"x_ptr": "*fp32:16", "n": "i32:16"}, {"x_ptr": "*fp32:16", "n": "i32"},
         {"x_ptr": "*fp16:16", "n": "i32:16"}, {"x_ptr": "*fp32", "n": "i32:16"},
-    ]  # fmt: skip
+    ]
     with compiling(90) as again:
         launch(double, (4,), X, 1024, BLOCK=256)
     assert again == reports[:1]

@@ -57,7 +57,7 @@ def arguments(name: str, row: tuple, dtype: str) -> list | None:
         Tensor(_cast(_cast(a, dtype), given), requires_grad=is_float(a) and key not in CONSTANT.get(name, ()))
         if isinstance(a, np.ndarray) else a
         for key, a in bound.arguments.items()
-    ]  # fmt: skip
+    ]
     if composite.checker is not None:
         answer = composite.checker(*args)
         if isinstance(answer, Tensor):
@@ -88,7 +88,7 @@ def expected(name: str, raws: list, dtype: str, layout: Callable = lambda g: g) 
         Tensor(a.astype("float64"), requires_grad=True) if is_float(a)
         else Tensor(a) if isinstance(a, np.ndarray) else a
         for a in raws
-    ]  # fmt: skip
+    ]
     result = REGISTRY[name].reference(*args)
     outputs = list(result) if isinstance(result, tuple) else [result]
     gs = [layout(g) for g in incoming(outputs, dtype)]

@@ -241,7 +241,7 @@ def test_a_loss_of_half_logits_in_float32(i, dtype):
 @pytest.mark.parametrize(
     ("x", "w"), [((1 << 17, 1, 128, 128), (1, 1, 1, 1)), ((1, 1 << 17, 128, 128), (4, 1 << 15, 1, 1)),
                  ((1, 4, 128, 128), (1 << 17, 1, 1, 1))],
-)  # fmt: skip
+)
 def test_convolutions_count_in_32_bits(x, w):
     """More than they can count they leave to others; none of these arrays has any memory."""
     x, w = (np.broadcast_to(np.float16(0), shape) for shape in (x, w))

@@ -102,7 +102,7 @@ def test_the_kernels_of_backward(name, monkeypatch):
 
 @pytest.mark.parametrize("options", [
     {"dtype": "float32"}, {"mask": True}, {"keys": 0}, {"keys": 1000, "window": 20},
-])  # fmt: skip
+])
 def test_what_five_products_are_not_for(options, monkeypatch):
     found = kernels_of(monkeypatch, (64, 12, 1024, 64), **options)
     assert found == ["queries_backward", "keys_backward"]
@@ -110,7 +110,7 @@ def test_what_five_products_are_not_for(options, monkeypatch):
 
 def kernels_of(
     monkeypatch, shape, kv_heads=12, window=None, capability=90, dtype="float16", mask=False, keys=1024
-):  # fmt: skip
+):
     """The kernels that a backward pass launches; none of these arrays has any memory."""
     names = []
     keep = lambda kernel, *_, **__: names.append(kernel.kernel.__name__)  # noqa: E731
@@ -161,7 +161,7 @@ def test_tiles_that_a_window_hides_are_not_computed(window, five, monkeypatch):
         vjp(y)
     assert [name for name, *_ in mode.found] == ["_forward", *(
         ["head_backward"] if five else ["queries_backward", "keys_backward"]
-    )]  # fmt: skip
+    )]
     sees = np.tril(np.ones((256, 256), bool))
     sees &= True if window is None else ~np.tril(sees, -window)
     for name, rows, columns, dots in mode.found:

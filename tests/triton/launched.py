@@ -73,7 +73,7 @@ class Launch(ctypes.Structure):
     _fields_ = [
         ("name", ctypes.c_char * 64), ("grid", ctypes.c_uint * 3), ("threads", ctypes.c_uint),
         ("shared", ctypes.c_uint), ("stream", ctypes.c_uint64), ("args", ctypes.c_uint64 * 16),
-    ]  # fmt: skip
+    ]
 
 
 def driver():
@@ -244,7 +244,7 @@ def test_a_profiler_sees_every_launch():
         ("float16", "*fp16"), (ml_dtypes.bfloat16, "*bf16"), ("float32", "*fp32"), ("float64", "*fp64"),
         ("int64", "*i64"), ("int32", "*i32"), ("uint8", "*u8"), ("bool", "*u1"),
     ],
-)  # fmt: skip
+)
 def test_dtypes_of_pointers(dtype, name):
     @triton.jit
     def copy(x_ptr, y_ptr):

@@ -135,7 +135,7 @@ PEERS: dict[str, Callable] = {
     "dropout": dropout, "scaled_dot_product_attention": attention, "self_attention": self_attention,
     "cached_attention": cached_attention, "add_rows": add_rows, "sum_of_squares": sum_of_squares,
     "scale": scale, "cast_and_check": cast_and_check, "unscale_and_check": unscale_and_check,
-}  # fmt: skip
+}
 
 
 def of(name: str, row: int, saved: dict, half: torch.dtype, dtype: torch.dtype) -> list[torch.Tensor]:

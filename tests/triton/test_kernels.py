@@ -34,7 +34,7 @@ def run(files, path, **environment):
         [sys.executable, "-m", "pytest", *options.split(), *files.split()],
         cwd=ROOT, capture_output=True, text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(path), str(ROOT)]), **environment},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stdout[-20000:] + done.stderr[-2000:]
 
 

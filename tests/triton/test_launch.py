@@ -30,7 +30,7 @@ def test_launches(libcuda, without_torch, tmp_path):  # noqa: F811
     run(
         "tests/triton/launched.py", without_torch, LD_LIBRARY_PATH=libcuda, TRITON_LIBCUDA_PATH=libcuda,
         TRITON_CACHE_DIR=str(tmp_path / "cache"), TRITON_INTERPRET="0",
-    )  # fmt: skip
+    )
 
 
 def why_not(*path, blocked="", **environment):
@@ -45,7 +45,7 @@ print([name for name in ("torch", "triton") if sys.modules.get(name)])
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, [*path, ROOT])), **environment},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 
@@ -95,7 +95,7 @@ def test_a_machine_without_a_compiler(libcuda, without_torch, some_cupy, tmp_pat
     reason, _ = why_not(
         without_torch, TRITON_LIBCUDA_PATH=libcuda, LD_LIBRARY_PATH=libcuda, CC="no-such-compiler",
         TRITON_CACHE_DIR=str(tmp_path / "cache"),
-    )  # fmt: skip
+    )
     assert "needs a C compiler" in reason and "no-such-compiler" in reason
 
 

@@ -19,4 +19,4 @@ CASES = {
 HALF = [
     ("Adam weight decay", "float16"), ("AdamW amsgrad", "bfloat16"), ("SGD nesterov", "float16"),
     ("SGD", "bfloat16"), ("Lion", "float16"), ("Lion maximize", "bfloat16"),
-]  # fmt: skip
+]

@@ -115,10 +115,10 @@ def test_corrections_are_exact_however_many_steps():
             data, ones = np.zeros(4, np.float32), np.ones(4, np.float32)
             b1, b2 = (1 - beta**step for beta in betas)
             state = {"exp_avg": ones * (b1 - 1 + betas[0]) / (betas[0] or 1),
-                     "exp_avg_sq": ones * (b2 - 1 + betas[1]) / betas[1]}  # fmt: skip
+                     "exp_avg_sq": ones * (b2 - 1 + betas[1]) / betas[1]}
             state = {name: a.astype(np.float32) for name, a in state.items()}
             options = {"lr": 1.0, "betas": betas, "eps": 0.0, "weight_decay": 0, "maximize": False,
-                       "decoupled_weight_decay": True}  # fmt: skip
+                       "decoupled_weight_decay": True}
             count = np.array([step], np.float32)
             adam.update(data, ones.copy(), state, count, options, (None, None, None, 1.0, True))
             np.testing.assert_allclose(data, -1, rtol=3e-5 if step == 1 else 1e-4, err_msg=f"{betas} {step}")
@@ -152,7 +152,7 @@ def test_nothing_to_update():
     ("case", "dtype", "capability"),
     [("AdamW amsgrad", "float32", 90), ("SGD nesterov", "float32", 90), ("Lion", "float32", 90),
      ("Adam", "float16", 80), ("Adam", "bfloat16", 100)],
-)  # fmt: skip
+)
 def test_resources(case, dtype, capability):
     run, number = Run(case, dtype, 1 << 20), np.ones(1, np.float32)
     with compiling(capability) as reports:

@@ -25,7 +25,7 @@ def test_a_gpu_that_is_not_there_costs_a_line(script):
     done = subprocess.run(
         [sys.executable, *SCRIPTS[script], "--device", "cuda:99"], cwd=ROOT, capture_output=True, text=True,
         timeout=120,
-    )  # fmt: skip
+    )
     assert done.returncode == 1 and done.stdout == ""
     assert done.stderr.startswith("--device cuda:99: ") and done.stderr.count("\n") == 1, done.stderr
 
@@ -57,7 +57,7 @@ def test_a_hint_runs_outside_of_an_active_environment(tmp_path, monkeypatch):
         done = subprocess.run(
             ["/bin/sh", "-c", line], env={**environment, "PATH": path}, capture_output=True, text=True,
             timeout=120,
-        )  # fmt: skip
+        )
         assert done.stdout == "[\"it's\", 'x y']\n", (line, done.stderr)
 
 

@@ -130,7 +130,7 @@ def test_the_worker_that_compiles_ends_with_a_killed_program():
     program = subprocess.Popen(
         [sys.executable, "-c", PROGRAM], env=surroundings(), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         text=True,
-    )  # fmt: skip
+    )
     worker = int(program.stdout.readline())
     wait_for(lambda: len(list(Path(f"/proc/{worker}/task").iterdir())) > 1, 60)  # it has begun to watch
     program.kill()
@@ -138,4 +138,3 @@ def test_the_worker_that_compiles_ends_with_a_killed_program():
     wait_for(lambda: not is_alive(worker), 60)
     program.stdin.close()
     program.stdout.close()
-

@@ -70,7 +70,7 @@ def test_the_size_of_the_vocabulary(tmp_path):
     "content", ["", "[]", "[" * 100_000, "{}", '{"type": "bpe"}', '{"type": []}', '{"type": "char"}',
     '{"type": "char", "characters": ["a"]}', '{"type": "gpt2", "type": "char"}', '{"type": NaN}'],
     ids=lambda text: text[:40],
-)  # fmt: skip
+)
 def test_a_damaged_tokenizer(tmp_path, content):
     (tmp_path / "tokenizer.json").write_text(content)
     with pytest.raises(ValueError, match=re.escape(str(tmp_path / "tokenizer.json"))):

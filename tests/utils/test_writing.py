@@ -38,7 +38,7 @@ CASES = {  # what is written: what other readers see
     "a list at the top": ([NAN, {"y": NAN}], [None, {"y": None, "y_nonfinite": "NaN"}]),
     "the field is taken": ({"x": NAN, "x_nonfinite": 3}, {"x": None, "x_nonfinite": 3}),
     "a key": ({NAN: 1, 2: NAN}, {"NaN": 1, "2": None, "2_nonfinite": "NaN"}),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -57,7 +57,7 @@ def test_numbers_that_are_not_finite(name, tmp_path):
 @pytest.mark.parametrize(
     "content", [{"x": 1, "x_nonfinite": "NaN"}, {"x": None, "x_nonfinite": "nan"}, {"x_nonfinite": "NaN"},
                 {"x": [None], "x_nonfinite": ["NaN", None]}, {"x": None, "x_nonfinite": ["NaN"]}]
-)  # fmt: skip
+)
 def test_what_no_writer_writes_stays(content):
     assert with_numbers(content) == content
 

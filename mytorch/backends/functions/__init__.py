@@ -8,4 +8,4 @@ from .table import TABLE, Row, flops_of, kept_dims, labels_of, row_of, writes
 __all__ = [
     "COMPOSITES", "Call", "KINDS", "Labels", "Origin", "Row", "TABLE", "arrays_in", "flops_of", "kept_dims",
     "kind_of", "labels_of", "labels_of_composite", "row_of", "writes",
-]  # fmt: skip
+]

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from .dims import all_of, along, axes_of, by_text, same, without
-from .labels import Dims, Labels, arrays_in, sizes_of
+from .labels import Dims, Labels, Shaped, arrays_in, sizes_of
 
 
 class Call(NamedTuple):
     """An op and what it was called with; arrays have a shape."""
 
-    inputs: Sequence[Any]  # the arrays
-    outputs: Sequence[Any]
-    arguments: Sequence[Any]
+    inputs: Sequence[Shaped]  # the arrays
+    outputs: Sequence[Shaped]
+    arguments: Sequence[object]
 
 
 class Composite(NamedTuple):
@@ -50,7 +50,7 @@ def by_products(text: str, *letters: str) -> Composite:
     return Composite(by_text(text), products(text, *letters))
 
 
-def labels_of_composite(name: str, *args: Any) -> Labels | None:
+def labels_of_composite(name: str, *args: object) -> Labels | None:
     """Returns the labels of a call of an op; None where they aren't known, or it isn't one of these."""
     dims = COMPOSITES[name].dims if name in COMPOSITES else None
     try:
@@ -65,7 +65,7 @@ def labels_of_composite(name: str, *args: Any) -> Labels | None:
 def _normalized(count: int) -> Callable[..., Labels]:
     """Norms of the last dims of the first `count` arguments; the weights have these dims alone."""
 
-    def dims(*args: Any) -> Labels:
+    def dims(*args) -> Labels:
         shape, ndim = args[count], len(args[0].shape)
         last = range(ndim - len(shape), ndim) if isinstance(shape, (tuple, list)) else (ndim - 1,)
         kept = without(all_of(args[0]), last)
@@ -78,21 +78,21 @@ def _normalized(count: int) -> Callable[..., Labels]:
 def _first_dim(least: int) -> Callable[..., Labels]:
     """Each element of the batch by itself, if there are at least this many dims."""
 
-    def dims(x: Any, *args: Any) -> Labels:
+    def dims(x: Shaped, *args) -> Labels:
         kept: Dims = tuple([0 if d == 0 and len(x.shape) >= least else None for d in all_of(x)])
         return Labels((kept, *[(None,) * len(y.shape) for y in arrays_in(args)]), (kept,))
 
     return dims
 
 
-def _embedding(x: Any, weight: Any, padding: Any = None, limit: Any = None, kind: Any = 2.0,
-               scales: bool = False, *args: Any) -> Labels:  # fmt: skip
+def _embedding(x: Shaped, weight: Shaped, padding: object = None, limit: object = None, kind: object = 2.0,
+               scales: bool = False, *args: object) -> Labels:
     if limit is not None or scales:
         raise NotImplementedError("it writes to its table, or divides by counts in the whole batch")
     return by_text("...,vd->...d")(x, weight)
 
 
-def _attention(query: Any, key: Any, value: Any, *args: Any) -> Labels:
+def _attention(query: Shaped, key: Shaped, value: Shaped, *args: object) -> Labels:
     """The dims before the queries, where all three have them alike."""
     if [*arrays_in(args)]:
         raise NotImplementedError("attention with a mask")
@@ -104,13 +104,13 @@ def _attention(query: Any, key: Any, value: Any, *args: Any) -> Labels:
     return Labels(tuple([(*kept, None, None)] * 3), ((*kept, None, None),))
 
 
-def _self_attention(x: Any, *args: Any) -> Labels:
+def _self_attention(x: Shaped, *args: object) -> Labels:
     if [*arrays_in(args)]:
         raise NotImplementedError("attention with a mask")
     return along((-2, -1))(x)
 
 
-def _rotated(x: Any, cos: Any, sin: Any, *args: Any) -> Labels:
+def _rotated(x: Shaped, cos: Shaped, sin: Shaped, *args: object) -> Labels:
     """The dims before positions and features, which the angles are for."""
     if max(len(cos.shape), len(sin.shape)) > 2:
         raise NotImplementedError("angles of their own for each element of the batch")
@@ -118,11 +118,11 @@ def _rotated(x: Any, cos: Any, sin: Any, *args: Any) -> Labels:
     return Labels((kept, *[(None,) * len(y.shape) for y in (cos, sin)]), (kept,))
 
 
-def _softmax(x: Any, dim: int | None = None, *args: Any) -> Labels:
+def _softmax(x: Shaped, dim: int | None = None, *args: object) -> Labels:
     return along((), flattens=False)(x, dim)
 
 
-def _gated(x: Any, dim: int = -1, *args: Any) -> Labels:
+def _gated(x: Shaped, dim: int = -1, *args: object) -> Labels:
     return along((-1,))(x, axes_of(dim, len(x.shape)))
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
-from .labels import Dims, Label, Labels, Shape, arrays_in, broadcast, of_text, without_lonely
+from .labels import Dims, Label, Labels, Shape, Shaped, arrays_in, broadcast, of_text, without_lonely
 
 Rule: TypeAlias = Callable[..., Labels]
 Axis: TypeAlias = int | Sequence[int] | None
@@ -24,7 +24,7 @@ def axes_of(axis: Axis, ndim: int) -> tuple[int, ...]:
     return tuple(range(ndim)) if axis is None else np.lib.array_utils.normalize_axis_tuple(axis, ndim)
 
 
-def all_of(x: Any) -> Dims:
+def all_of(x: Shaped) -> Dims:
     return tuple(range(len(x.shape)))
 
 
@@ -42,26 +42,26 @@ def elementwise(*args: object, results: int = 1, **kwargs: object) -> Labels:
     return Labels(inputs, (whole,) * results)
 
 
-def same(x: Any, *args: object, **kwargs: object) -> Labels:
+def same(x: Shaped, *args: object, **kwargs: object) -> Labels:
     """All dims are those of the first argument."""
     others = [(None,) * len(y.shape) for y in arrays_in(args, kwargs)]
     return Labels((all_of(x), *others), (all_of(x),))
 
 
-def chosen(condition: Any, *values: Any) -> Labels:
+def chosen(condition: Shaped, *values: Shaped) -> Labels:
     """`where`."""
     if not values:
         raise NotImplementedError("np.where of a condition alone is np.nonzero")
     return elementwise(condition, *values)
 
 
-def outer(x: Any, y: Any, **kwargs: object) -> Labels:
+def outer(x: Shaped, y: Shaped, **kwargs: object) -> Labels:
     """`ufunc.outer`: the dims of one array, then those of the other."""
     dims = tuple([("y", d) for d in range(len(y.shape))])
     return Labels((all_of(x), dims), ((*all_of(x), *dims),))
 
 
-def like(x: Any, *args: object, shape: object = None, **kwargs: object) -> Labels:
+def like(x: Shaped, *args: object, shape: object = None, **kwargs: object) -> Labels:
     """`zeros_like` and its kin."""
     return elementwise(x, args, kwargs) if shape is None else made(shape, x, *args, **kwargs)
 
@@ -101,12 +101,12 @@ def reduced(combine: str | None = None, axis: Axis = None) -> Rule:
     return rule
 
 
-def norm(x: Any, ord: object = None, axis: Axis = None, keepdims: bool = False) -> Labels:
+def norm(x: Shaped, ord: object = None, axis: Axis = None, keepdims: bool = False) -> Labels:
     """`linalg.norm`."""
     return reduced()(x, axis, keepdims=keepdims)
 
 
-def traced(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Labels:
+def traced(x: Shaped, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Labels:
     return reduced()(x, (axis1, axis2))
 
 
@@ -131,21 +131,21 @@ def along(default: Axis, axis: int = 1, flattens: bool = True) -> Rule:
     return rule
 
 
-def differences(x: Any, n: int = 1, axis: int = -1, **beside: object) -> Labels:
+def differences(x: Shaped, n: int = 1, axis: int = -1, **beside: object) -> Labels:
     """`diff`."""
     if beside:
         raise NotImplementedError("np.diff with arrays before or behind")
     return along(-1)(x, axis)
 
 
-def along_keys(keys: Any, axis: int = -1) -> Labels:
+def along_keys(keys: Shaped, axis: int = -1) -> Labels:
     """`lexsort` of several arrays."""
     keys = [*keys] if isinstance(keys, (tuple, list)) else []
     dims = [without(all_of(x), axes_of(axis, len(x.shape))) for x in keys]
     return Labels(tuple(dims), (dims[0],))
 
 
-def triangle(x: Any, k: int = 0) -> Labels:
+def triangle(x: Shaped, k: int = 0) -> Labels:
     """`tril`, `triu`: of each matrix."""
     return along((-2, -1), 2)(x)
 
@@ -174,7 +174,7 @@ def _dims_of_view(y: np.ndarray, shape: Shape) -> Dims:
     return tuple(dims)
 
 
-def expanded(x: Any, axis: int | Sequence[int]) -> Labels:
+def expanded(x: Shaped, axis: int | Sequence[int]) -> Labels:
     """`expand_dims`."""
     axes = axes_of(axis, len(x.shape) + (1 if isinstance(axis, int) else len(axis)))
     dims = [*all_of(x)]
@@ -183,7 +183,7 @@ def expanded(x: Any, axis: int | Sequence[int]) -> Labels:
     return Labels((all_of(x),), (tuple(dims),))
 
 
-def windows(x: Any, window_shape: int | Shape, axis: Axis = None, **options: object) -> Labels:
+def windows(x: Shaped, window_shape: int | Shape, axis: Axis = None, **options: object) -> Labels:
     """`sliding_window_view`: windows of one element alone keep their dim."""
     sizes = (window_shape,) if isinstance(window_shape, (int, np.integer)) else tuple(window_shape)
     axes = axes_of(axis, len(x.shape))
@@ -191,14 +191,14 @@ def windows(x: Any, window_shape: int | Shape, axis: Axis = None, **options: obj
     return Labels((dims,), ((*dims, *[None for _ in sizes]),))
 
 
-def viewed(x: Any, dtype: object = None) -> Labels:
+def viewed(x: Shaped, dtype: object = None) -> Labels:
     """`.view`: elements of another size change the last dim."""
     is_same = dtype is None or np.dtype(dtype).itemsize == x.dtype.itemsize
     dims = all_of(x) if is_same else without(all_of(x), (len(x.shape) - 1,))
     return Labels((dims,), (dims,))
 
 
-def reshaped(x: Any, *shape: int | Shape, order: str = "C", copy: bool | None = None) -> Labels:
+def reshaped(x: Shaped, *shape: int | Shape, order: str = "C", copy: bool | None = None) -> Labels:
     """A dim of the result begins where one of the array does: (4, 6) becomes (24,), of 4 blocks of 6."""
     old = x.shape
     new = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
@@ -217,12 +217,12 @@ def reshaped(x: Any, *shape: int | Shape, order: str = "C", copy: bool | None = 
     return without_lonely(Labels((all_of(x),), (tuple(dims),)))
 
 
-def flattened(x: Any, order: str = "C") -> Labels:
+def flattened(x: Shaped, order: str = "C") -> Labels:
     """`ravel`, `.flatten`."""
     return reshaped(x, (-1,), order=order)
 
 
-def repeated(x: Any, repeats: object, axis: int | None = None) -> Labels:
+def repeated(x: Shaped, repeats: object, axis: int | None = None) -> Labels:
     """`repeat`: as many of each element are a block; other numbers for other elements need the whole dim."""
     if axis is None and len(x.shape) != 1:
         return whole(1)(x, repeats)
@@ -232,7 +232,7 @@ def repeated(x: Any, repeats: object, axis: int | None = None) -> Labels:
     return Labels((dims, *[(None,) * len(y.shape) for y in arrays_in(repeats)]), (dims,))
 
 
-def tiled(x: Any, reps: int | Sequence[int]) -> Labels:
+def tiled(x: Shaped, reps: int | Sequence[int]) -> Labels:
     reps = (reps,) if isinstance(reps, (int, np.integer)) else tuple(reps)
     ndim = max(len(reps), len(x.shape))
     reps, dims = (1,) * (ndim - len(reps)) + reps, (None,) * (ndim - len(x.shape)) + all_of(x)
@@ -240,13 +240,13 @@ def tiled(x: Any, reps: int | Sequence[int]) -> Labels:
     return without_lonely(Labels((all_of(x),), (dims,)))
 
 
-def padded(x: Any, pad_width: Any, *args: object, **kwargs: object) -> Labels:
+def padded(x: Shaped, pad_width: object, *args: object, **kwargs: object) -> Labels:
     widths = np.broadcast_to(np.asarray(pad_width), (len(x.shape), 2)).tolist()
     dims = without(all_of(x), [d for d, width in enumerate(widths) if any(width)])
     return Labels((dims,), (dims,))
 
 
-def joined(arrays: Sequence[Any], axis: int | None = 0, *args: object, **kwargs: object) -> Labels:
+def joined(arrays: Sequence[Shaped], axis: int | None = 0, *args: object, **kwargs: object) -> Labels:
     """`concatenate`."""
     if axis is None:
         return whole(1)(arrays)
@@ -254,13 +254,13 @@ def joined(arrays: Sequence[Any], axis: int | None = 0, *args: object, **kwargs:
     return Labels((dims,) * len(arrays), (dims,))
 
 
-def stacked(arrays: Sequence[Any], axis: int = 0, *args: object, **kwargs: object) -> Labels:
+def stacked(arrays: Sequence[Shaped], axis: int = 0, *args: object, **kwargs: object) -> Labels:
     dims = all_of(arrays[0])
     (axis,) = axes_of(axis, len(dims) + 1)
     return Labels((dims,) * len(arrays), ((*dims[:axis], None, *dims[axis:]),))
 
 
-def broadcast_together(*args: Any, subok: bool = False) -> Labels:
+def broadcast_together(*args: object, subok: bool = False) -> Labels:
     """`broadcast_arrays`."""
     inputs, dims = broadcast(*[x.shape for x in args])
     return Labels(inputs, (dims,) * len(args))
@@ -269,7 +269,7 @@ def broadcast_together(*args: Any, subok: bool = False) -> Labels:
 # Products, linear algebra: by text.
 
 
-def product(x: Any, y: Any, **options: object) -> Labels:
+def product(x: Shaped, y: Shaped, **options: object) -> Labels:
     """`matmul`."""
     _check_axes(options)
     left, right = "...ik" if len(x.shape) > 1 else "k", "...kj" if len(y.shape) > 1 else "k"
@@ -282,7 +282,7 @@ def _check_axes(options: dict[str, object]) -> None:
         raise NotImplementedError(f"the dims of a product with {[*options]}")
 
 
-def dot(x: Any, y: Any) -> Labels:
+def dot(x: Shaped, y: Shaped) -> Labels:
     """`dot`: like `matmul` up to two dims."""
     if not (np.shape(x) and np.shape(y)):
         return elementwise(x, y)
@@ -291,7 +291,7 @@ def dot(x: Any, y: Any) -> Labels:
     return product(x, y)
 
 
-def einsum(subscripts: str, *operands: Any, **kwargs: object) -> Labels:
+def einsum(subscripts: str, *operands: Shaped, **kwargs: object) -> Labels:
     """`einsum` with "->"; a dim of size 1 that is broadcast has no label."""
     text = subscripts.replace(" ", "")
     if "->" not in text or any(["..." in term[1:] for term in text.replace("->", ",").split(",")]):
@@ -311,27 +311,27 @@ def einsum(subscripts: str, *operands: Any, **kwargs: object) -> Labels:
 def by_text(text: str, combine: str | None = None) -> Rule:
     """Functions of arrays by position that have these dims: "...mn->...ab" of a batch of matrices."""
 
-    def rule(*args: Any, **options: object) -> Labels:
+    def rule(*args, **options: object) -> Labels:
         _check_axes(options)
         return of_text(text, [getattr(x, "shape", None) for x in args], combine)
 
     return rule
 
 
-def solved(a: Any, b: Any) -> Labels:
+def solved(a: Shaped, b: Shaped) -> Labels:
     """`linalg.solve`: each column by itself."""
     return by_text("...mn,n->...a" if len(b.shape) == 1 else "...mn,...nk->...ak")(a, b)
 
 
-def qr(x: Any, mode: str = "reduced") -> Labels:
+def qr(x: Shaped, mode: str = "reduced") -> Labels:
     return by_text("...mn->...ab" if mode == "r" else "...mn->...ab,...cd")(x)
 
 
-def svd(x: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False) -> Labels:
+def svd(x: Shaped, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False) -> Labels:
     return by_text("...mn->...ab,...c,...de" if compute_uv else "...mn->...c")(x)
 
 
-def counted(x: Any, weights: Any = None, minlength: int = 0) -> Labels:
+def counted(x: Shaped, weights: Shaped | None = None, minlength: int = 0) -> Labels:
     """`bincount`: counts of parts are added, if there are as many."""
     shapes = [x.shape, None if weights is None else weights.shape]
     return of_text("n,n->a", shapes, "add" if minlength else None)

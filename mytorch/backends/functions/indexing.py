@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from .dims import all_of, axes_of, view, without
-from .labels import Dims, Labels, arrays_in, broadcast, without_lonely
+from .labels import Dims, Labels, Shaped, arrays_in, broadcast, without_lonely
 
 
-def getitem(x: Any, index: Any) -> Labels:
+def getitem(x: Shaped, index: Any) -> Labels:
     """`x[index]`: dims that a slice takes as they are, and the dims of indices."""
     items = list(index) if isinstance(index, tuple) else [index]
     if any([isinstance(i, (bool, np.bool_)) for i in items]):
@@ -41,12 +41,12 @@ def _is_array(i: object) -> bool:
     return isinstance(i, list) or isinstance(getattr(i, "shape", None), tuple)
 
 
-def _is_mask(i: Any) -> bool:
+def _is_mask(i: object) -> bool:
     dtype = np.asarray(i).dtype if isinstance(i, list) else getattr(i, "dtype", int)
     return np.dtype(dtype) == bool
 
 
-def _dims_used(i: Any) -> int:
+def _dims_used(i: object) -> int:
     if i is None or i is Ellipsis:
         return 0
     return len(np.shape(i)) if _is_array(i) and _is_mask(i) else 1
@@ -69,7 +69,7 @@ def _of_indices(indices: list[Any], given: list[Any]) -> tuple[list[Dims], Dims]
     return found, dims
 
 
-def taken(x: Any, indices: Any, axis: int | None = None, *args: object, **kwargs: object) -> Labels:
+def taken(x: Shaped, indices: Shaped, axis: int | None = None, *args: object, **kwargs: object) -> Labels:
     """`take`."""
     (of_indices,), dims = broadcast(np.shape(indices), name="at")
     given = [of_indices for _ in arrays_in(indices)]
@@ -79,7 +79,7 @@ def taken(x: Any, indices: Any, axis: int | None = None, *args: object, **kwargs
     return without_lonely(Labels((rest, *given), ((*rest[:axis], *dims, *rest[axis + 1 :]),)))
 
 
-def taken_along(x: Any, indices: Any, axis: int | None = -1) -> Labels:
+def taken_along(x: Shaped, indices: Shaped, axis: int | None = -1) -> Labels:
     """`take_along_axis`: the other dims are broadcast."""
     if axis is None:
         return Labels(((None,) * len(x.shape), (0,)), ((0,),))
@@ -90,13 +90,13 @@ def taken_along(x: Any, indices: Any, axis: int | None = -1) -> Labels:
     return Labels(given, ((*dims[:axis], "at", *dims[axis + 1 :]),))
 
 
-def searched(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Labels:
+def searched(a: Shaped, v: Shaped, side: str = "left", sorter: Shaped | None = None) -> Labels:
     """`searchsorted`: each of the second array by itself, in the first as a whole."""
     others = [(None,) * len(y.shape) for y in arrays_in(sorter)]
     of_v = [all_of(y) for y in arrays_in(v)]
     return Labels(((None,) * len(a.shape), *of_v, *others), (tuple(range(len(np.shape(v)))),))
 
 
-def contained(x: Any, test: Any, *args: object, **kwargs: object) -> Labels:
+def contained(x: Shaped, test: Shaped, *args: object, **kwargs: object) -> Labels:
     """`isin`."""
     return Labels((all_of(x), *[(None,) * len(y.shape) for y in arrays_in(test)]), (all_of(x),))

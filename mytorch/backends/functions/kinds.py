@@ -10,7 +10,7 @@ from .table import CONTRACTION, COPY, INDEXING, REDUCTION, VIEW, WRITING, row_of
 _OF_CLASSES = {
     CONTRACTION: "product", REDUCTION: "reduction", VIEW: "view", COPY: "copy", WRITING: "copy",
     INDEXING: "embedding",
-}  # fmt: skip
+}
 # Of ops whose names NumPy doesn't have, or has for another class: the first that matches.
 _OF_OPS = {
     "product": "mm|bmm|mv|linear|addmm|addmv|baddbmm|bilinear|tensordot|quantized|(?:rnn|lstm|gru)_steps"

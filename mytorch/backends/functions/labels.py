@@ -6,7 +6,7 @@ import functools
 import math
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -14,6 +14,13 @@ Shape = tuple[int, ...]
 Label = int | str | tuple | None  # None: the function needs the dim as a whole, or makes it
 Dims = tuple[Label, ...]
 Origin = tuple[int, int]  # (argument, dim)
+
+
+class Shaped(Protocol):
+    """An array of any kind, or what stands for one in a program."""
+
+    shape: Shape
+    dtype: np.dtype
 
 
 class Labels(NamedTuple):
@@ -49,7 +56,7 @@ class Labels(NamedTuple):
         return None if label is None or None in found else tuple(found)
 
 
-def arrays_in(*nested: object) -> Iterator[Any]:
+def arrays_in(*nested: object) -> Iterator[Shaped]:
     """Yields the arrays, all that has a shape, in nested arguments; without that in `out`."""
     for x in nested:
         if isinstance(x, np.dtype):  # which has a shape

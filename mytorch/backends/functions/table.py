@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -61,7 +61,7 @@ TABLE: dict[str, Row] = {}
 def _rows(
     names: str, kind: str, dims: Callable[..., Labels] | None, linear: str | None = None, flops: int = 0,
     is_new: bool | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Adds a row for each word; names in one word, with a comma between, share a row."""
     makes_new = kind in (ELEMENTWISE, REDUCTION, CONTRACTION, COPY, CREATION, RANDOM)
     for word in names.split():
@@ -116,7 +116,7 @@ _rows("isin", REDUCTION, indexing.contained)
 _rows(
     "nonzero flatnonzero argwhere unique extract compress intersect1d union1d setdiff1d setxor1d",
     REDUCTION, None,
-)  # fmt: skip
+)
 _rows("trim_zeros", REDUCTION, None, is_new=False)
 _rows("diff", ELEMENTWISE, rules.differences, TOGETHER, is_new=False)
 _rows("roll", COPY, along(None, 2, flattens=False), TOGETHER)
@@ -147,7 +147,7 @@ for _name in (
     "transpose", "swapaxes", "moveaxis", "rollaxis", "matrix_transpose", "squeeze", "broadcast_to",
     "diagonal", "flip", "fliplr", "flipud", "rot90", "atleast_1d", "atleast_2d", "atleast_3d", "split",
     "array_split", "hsplit", "vsplit", "dsplit",
-):  # fmt: skip
+):
     _rows(_name, VIEW, view(getattr(np, _name)), TOGETHER)
 _rows("expand_dims", VIEW, rules.expanded, TOGETHER)
 _rows("lib.stride_tricks.sliding_window_view", VIEW, rules.windows, TOGETHER)
@@ -189,7 +189,7 @@ _rows("shares_memory may_share_memory broadcast_shapes array2string", FACT, None
 _OF_PARTS = (  # ufuncs whose reductions of parts they put together themselves
     "add", "multiply", "maximum", "minimum", "fmax", "fmin", "logical_and", "logical_or", "logical_xor",
     "bitwise_and", "bitwise_or", "bitwise_xor", "logaddexp", "logaddexp2",
-)  # fmt: skip
+)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -242,7 +242,7 @@ def writes(name: str) -> bool:
     return row is not None and row.kind == WRITING
 
 
-def labels_of(name: str, *args: Any, **kwargs: Any) -> Labels | None:
+def labels_of(name: str, *args: object, **kwargs: object) -> Labels | None:
     """Returns the labels of a call; None where they aren't known.
 
     Args:
@@ -262,7 +262,9 @@ def labels_of(name: str, *args: Any, **kwargs: Any) -> Labels | None:
         return None
 
 
-def kept_dims(name: str, *args: Any, **kwargs: Any) -> tuple[tuple[tuple[Origin, ...], ...], ...] | None:
+def kept_dims(
+    name: str, *args: object, **kwargs: object
+) -> tuple[tuple[tuple[Origin, ...], ...], ...] | None:
     """Returns for each dim of each result the dims that it comes from, as (argument, dim); () for none.
 
     Arguments are counted among the arrays. None is returned where nothing is known.
@@ -275,7 +277,7 @@ def kept_dims(name: str, *args: Any, **kwargs: Any) -> tuple[tuple[tuple[Origin,
     return None if labels is None else labels.origins()
 
 
-def flops_of(name: str, *args: Any, result: Shape = (), **kwargs: Any) -> int:
+def flops_of(name: str, *args: object, result: Shape = (), **kwargs: object) -> int:
     """Returns the floating-point operations of a call.
 
     Two for each product of elements that is added up: 2 M N K for a product of (M, K) and (K, N); one for

@@ -1,11 +1,8 @@
 """Arrays that hold nothing, for `device="meta"`: NumPy's functions give their shapes, strides and dtypes."""
 
-from ..device import add_raw_type
 from . import indexing, joining, linalg, methods, writing  # noqa: F401 - they add to tables and MetaArray
 from .array import MetaArray, like, new
 from .creation import module
 from .random import MetaRandom
-
-add_raw_type(MetaArray)
 
 __all__ = ["MetaArray", "MetaRandom", "like", "module", "new"]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from ..address import Address, address_of
-from ..device import META, RawArray
+from ..door import DEVICES, OtherArray, RawArray
 from ..dtypes import DTypeLike
 from .layout import ADDRESS, Layout, Shape, cut, layout, layout_of, like_sample, steps
 from .storage import Storage
@@ -23,7 +23,7 @@ class Pointer(NamedTuple):
     ptr: int
 
 
-class MetaArray(np.lib.mixins.NDArrayOperatorsMixin):
+class MetaArray(OtherArray, np.lib.mixins.NDArrayOperatorsMixin):
     """An array that has a shape, strides, a dtype and a place in a storage, but no elements.
 
     Made by the functions of `creation`, and by NumPy's functions of other meta arrays. Files that import this
@@ -48,7 +48,7 @@ class MetaArray(np.lib.mixins.NDArrayOperatorsMixin):
     itemsize = property(attrgetter("layout.itemsize"))
     nbytes = property(attrgetter("layout.nbytes"))
     flags = property(attrgetter("layout.flags"))
-    device = META
+    device = DEVICES["meta"]
 
     @property
     def data(self) -> Pointer:

@@ -7,16 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from ..device import thread
+from ..door import thread
 from ..dtypes import DTypeLike
 from .array import MetaArray, from_result, like, new
 from .layout import Shape, sample_of
 from .random import MetaRandom
 
 
-def empty(
-    shape: int | Shape, dtype: DTypeLike = float, order: str = "C", device: None = None
-) -> MetaArray:
+def empty(shape: int | Shape, dtype: DTypeLike = float, order: str = "C", device: None = None) -> MetaArray:
     if order not in ("C", "F"):
         raise ValueError(f"only 'C' or 'F' order is permitted, got {order!r}")
     return new(shape, float if dtype is None else dtype, order)
@@ -76,7 +74,7 @@ CREATION = {
     "zeros_like": empty_like, "ones_like": empty_like, "full_like": full_like, "arange": arange, "eye": eye,
     "tri": eye, "array": array, "asarray": asarray, "asanyarray": asarray,
     "ascontiguousarray": ascontiguousarray, "frombuffer": frombuffer,
-}  # fmt: skip
+}
 
 
 class Module:

@@ -178,7 +178,7 @@ def _same(x, *args, **kwargs):
 @shape_of(
     np.sum, np.prod, np.max, np.min, np.mean, np.any, np.all, np.argmax, np.argmin, np.var, np.std, np.nansum,
     np.nanprod, np.nanmax, np.nanmin, np.nanmean, np.nanvar, np.nanstd, np.median, np.count_nonzero, np.ptp,
-)  # fmt: skip
+)
 def _reduced(x, axis=None, *args, keepdims=False, **kwargs):
     return reduced_shape(np.shape(x), axis, keepdims)
 

@@ -7,7 +7,7 @@ import operator
 import numpy as np
 
 from ..address import address_of
-from ..device import RawArray
+from ..door import RawArray
 from .array import MetaArray, from_result, view_as
 from .cache import cached
 from .layout import Shape, layout_of, sample_of, sampled

@@ -16,7 +16,7 @@ FUNCTIONS = (
     "all", "any", "argmax", "argmin", "argsort", "argpartition", "clip", "cumprod", "cumsum", "diagonal",
     "dot", "max", "mean", "min", "nonzero", "prod", "ravel", "repeat", "round", "searchsorted", "squeeze",
     "std", "sum", "swapaxes", "take", "trace", "var",
-)  # fmt: skip
+)
 
 
 def _method(function: Callable) -> Callable:

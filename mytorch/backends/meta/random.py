@@ -41,5 +41,5 @@ def _draw(*parameters: str) -> Callable[..., MetaArray]:
 for _name, _parameters in {
     "random": (), "standard_normal": (), "standard_exponential": (), "standard_gamma": ("shape",),
     "poisson": ("lam",), "binomial": ("n", "p"),
-}.items():  # fmt: skip
+}.items():
     setattr(MetaRandom, _name, _draw(*_parameters))

@@ -79,7 +79,7 @@ def product_shape(x: Shape, y: Shape) -> Shape:
 
 def _reduced(
     ufunc: np.ufunc, x: object, axis: object = 0, *rest: object, keepdims: bool = False, **kwargs: object
-) -> Shape:  # fmt: skip
+) -> Shape:
     return reduced_shape(np.shape(x), axis, keepdims)
 
 

@@ -36,7 +36,8 @@ from ...backends.openblas import SERIAL
 from ...core.grad_accumulator import LazyGrad
 from ...core.grad_mode import _state
 from ...core.unbroadcast import unbroadcast
-from ...nn.functional.composite import REGISTRY, Unsupported, use_fused
+from ...nn.functional.composite import REGISTRY, Unsupported
+from ...nn.functional.variant import uses_kernels
 from ...utils.nested import mapped
 from ..program.instruction import Instruction, Reference, Value
 from ..program.kernels import gradients
@@ -70,7 +71,7 @@ def lowered(
         instructions: of the program, as they run.
         contiguous: values that are known to be in C order.
     """
-    if program.device is not CPU or not use_fused.default or thread.tracer is not None:
+    if program.device is not CPU or not uses_kernels() or thread.tracer is not None:
         return instructions
     kernels = _candidates(program, instructions)
     if not (kernels or any(map(_is_large_product, instructions))) or threads.why_serial():
@@ -78,8 +79,8 @@ def lowered(
     while True:
         try:
             return Lowering(program, contiguous).lowered(instructions, kernels)
-        except _Refused as refused:
-            kernels = kernels - {refused.saved}
+        except _NotLowered as error:
+            kernels = kernels - {error.saved}
 
 
 def awaited(program: Program) -> list[str]:
@@ -91,7 +92,7 @@ def awaited(program: Program) -> list[str]:
 
 
 def _candidates(program: Program, instructions: list[Instruction]) -> frozenset[Value]:
-    """Returns what those kernels save that can be taken apart: of float32, their vjp in the program, too."""
+    """Returns what those kernels save that may be taken apart: kernels, and vjps, of float32."""
     results, found = {*program.results()}, set()
     for i in instructions:
         if i.name == "kernel" and i.args[0] in LOWERED and i.outputs[-1] not in results:
@@ -113,9 +114,9 @@ def _is_large_product(i: Instruction) -> bool:
     return is_large and all([x.size and x.dtype == np.float32 for x in arrays])
 
 
-def _products_of_grads(instructions: list[Instruction]) -> set[Instruction]:
+def _products_of_grads(instructions: list[Instruction], results: list[Value]) -> set[Instruction]:
     """Returns the products of two matrices that only become `.grad`, directly behind them."""
-    uses = Counter([x for i in instructions for x in i.inputs()])
+    uses = Counter([*results, *[x for i in instructions for x in i.inputs()]])
     return {
         i for i, user in itertools.pairwise(instructions)
         if i.name == "matmul" and user.name == "host.set_grad" and i.outputs == user.args[1:]
@@ -124,11 +125,11 @@ def _products_of_grads(instructions: list[Instruction]) -> set[Instruction]:
 
 
 def _saved(i: Instruction) -> Value | None:
-    """Returns what stands for what a kernel, or the kernel of this vjp, saves."""
+    """Returns the value that stands for what a kernel saves: a kernel's, or that of the kernel of a vjp."""
     return i.outputs[-1] if i.name == "kernel" else i.args[0] if i.name == "kernel.vjp" else None
 
 
-class _Refused(Exception):
+class _NotLowered(Exception):
     """Raised for a kernel that can't be taken apart.
 
     Attributes:
@@ -161,7 +162,7 @@ class Lowering(Tracer):
         self._first = program.next_number()
         self._known: dict[Value, MetaArray] = {}
         arrays = [x for x in program.inputs if x.dtype.kind != "O"]
-        self._given = {*program.state, *[x for x in arrays if not x.is_c_order]}
+        self._as_declared = {*program.state, *[x for x in arrays if not x.is_c_order]}
         self._contiguous, self._results = contiguous, program.results()
         self._vjps: dict[Value, Any] = {}
         self._lazy: dict[Value, LazyGrad] = {}
@@ -170,10 +171,10 @@ class Lowering(Tracer):
         """Returns the instructions, the kernels that save these values taken apart.
 
         Raises:
-            _Refused: one can't be.
+            _NotLowered: one can't be.
         """
         used = {i.args[0] for i in instructions if i.name == "kernel.vjp"}
-        into_grad = _products_of_grads(instructions)
+        into_grad = _products_of_grads(instructions, self._results)
         thread.tracer, recording = self, _state.recording
         try:
             with self:
@@ -181,7 +182,7 @@ class Lowering(Tracer):
                     saved = _saved(i)
                     if saved in kernels:
                         _state.recording = saved in used
-                        self._apart(i, saved)
+                        self._lower(i, saved)
                     elif i.name in ("host.set_grad", "host.add_grad") and i.args[1] in self._lazy:
                         self._into_grad(i)
                     elif _is_large_product(i):
@@ -222,13 +223,13 @@ class Lowering(Tracer):
             raise NotImplementedError("a kernel computes an address")
         return x
 
-    def _apart(self, i: Instruction, saved: Value) -> None:
+    def _lower(self, i: Instruction, saved: Value) -> None:
         start = len(self.instructions)
         try:
             made = self._kernel(i) if i.name == "kernel" else self._vjp(i)
             self._name(made, start)
         except (NotImplementedError, Unsupported) as error:
-            raise _Refused(saved) from error
+            raise _NotLowered(saved) from error
 
     def _kernel(self, i: Instruction) -> list[tuple[Value, MetaArray]]:
         """Runs the forward pass; returns the arrays that stand for its results."""
@@ -250,7 +251,7 @@ class Lowering(Tracer):
             self._rename(x, i.outputs[0])
 
     def _is_known(self, x: Any) -> bool:
-        return isinstance(x, Value) and (x in self._known or x in self._given or x in self._contiguous)
+        return isinstance(x, Value) and (x in self._known or x in self._as_declared or x in self._contiguous)
 
     def _product(self, i: Instruction, is_lazy: bool) -> None:
         """A product, or a gradient that is one."""
@@ -289,10 +290,10 @@ class Lowering(Tracer):
             return value
         x = self._known.get(value)
         if x is None:
-            strides = value.strides if value in self._given else None
+            strides = value.strides if value in self._as_declared else None
             x = self._known[value] = new_of(layout(value.shape, strides, value.dtype))
             made = self.new(x)
-            if value in self._given or value in self._contiguous:
+            if value in self._as_declared or value in self._contiguous:
                 self._rename(x, value)
             else:
                 self.note(Instruction("in_order", (value,), {}, (made,)))

@@ -1,29 +1,31 @@
-"""Loops as Numba source, in several strategies."""
+"""Prints loops as Numba source, in several strategies."""
 
 from __future__ import annotations
 
 import hashlib
-import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from .loop import COLUMN, EXPRESSIONS, FULL, REDUCTIONS, ROW, SCALAR, Loop, Step
+from .loop_printer import LoopPrinter, Sweep, indented
 from .source_files import module_of
 
 SMALL = 1 << 14  # elements of arrays that one thread works on
-_EXPRESSIONS = EXPRESSIONS | {"one_plus_tanh": "one_plus_tanh32({})"}
-_BLOCK = 4096  # elements that are summed in float32, or that a thread takes at a time
-# Of the rows; a thread takes one part at a time, and sums columns in it: in a megabyte, or in few parts.
-_PARTS, _FEW_PARTS, _MEGABYTE = 64, 16, 1 << 18
+# For each reduction: the start, and how an element is added.
+_REDUCTIONS = {
+    "sum": ("0.0", "p{k} = p{k} + {x}"), "max": ("-INF", "v{k} = maximum32(v{k}, {x})"),
+    "min": ("INF", "v{k} = minimum32(v{k}, {x})"),
+}  # fmt: skip
+_FEW_PARTS, _MEGABYTE = 16, 1 << 18  # parts of the rows, with a sum of columns each: few, or in a megabyte
 _COSTS = {
     "exp": 20, "tanh": 20, "log": 20, "log1p": 20, "expm1": 20, "sin": 20, "cos": 20, "divide": 5, "sqrt": 5,
     "one_plus_tanh": 20,
 }  # fmt: skip
-_CHEAP = 10  # what costs more is kept for a later pass, and not computed again in it
+_CHEAP = 10  # elements that cost more are kept for a later sweep, and not computed again in it
 _MATH = Path(__file__).with_name("loop_math.py")
 # Numba's cache knows the sources beside a loop, so that its name depends on this one.
 HEADER = f"""# {hashlib.sha256(_MATH.read_bytes()).hexdigest()[:16]}
@@ -47,21 +49,50 @@ class Strategy(NamedTuple):
 
     Attributes:
         threads: 1, or 0 for all.
-        bits: of vector registers, 512 or what LLVM takes, 0.
-        keeps: whether costly elements are kept for later passes over a row, and not computed again.
+        bits: of vector registers, 512 or what LLVM takes, 0; LLVM also decides how far it unrolls.
+        keeps: whether costly elements are kept for later sweeps over a row, and not computed again.
+        block: how many elements are summed in float32, or, of a loop without rows, taken by a thread at once.
+        parts: into how many the rows are split; a thread takes one at a time.
     """
 
     threads: int = 0
     bits: int = 512
     keeps: bool = True
+    block: int = 4096
+    parts: int = 64
+
+    def changes(self, usual: Strategy) -> str:
+        """Returns in what it differs from the usual strategy, as "bits=0"."""
+        changes = [f"{name}={x}" for name, x in self._asdict().items() if x != getattr(usual, name)]
+        return " ".join(changes) or "as usual"
 
 
 DEFAULT = Strategy()
 
 
+def usual(elements: int) -> Strategy:
+    """Returns the strategy of a loop that wasn't measured: one thread for few elements, which saves some
+    microseconds."""
+    return Strategy(threads=int(elements < SMALL))
+
+
+def candidates(loop: Loop, elements: int, pool: int) -> list[Strategy]:
+    """Returns the strategies that make a difference for a loop, at most 4, the usual one first.
+
+    Args:
+        pool: the number of threads.
+    """
+    first = usual(elements)
+    changes = [{}, {"bits": 0}, {"keeps": False}, {"threads": 1 - first.threads} if pool > 1 else {}]
+    found: dict[tuple[str, int], Strategy] = {}
+    for strategy in [first._replace(**change) for change in changes]:
+        found.setdefault((source(loop, strategy=strategy), strategy.threads), strategy)
+    return [*found.values()]
+
+
 def source(loop: Loop, name: str = "loop", strategy: Strategy = DEFAULT) -> str:
     """Returns the Python source of the kernel, `loop(*inputs, *own outputs, rows, n)`; see HEADER."""
-    return _Source(loop, name, strategy).text()
+    return NumbaPrinter(loop, name, strategy).text()
 
 
 def loaded(loop: Loop, strategy: Strategy = DEFAULT) -> Callable:
@@ -70,59 +101,74 @@ def loaded(loop: Loop, strategy: Strategy = DEFAULT) -> Callable:
     return kernel.serial() if strategy.threads == 1 else kernel
 
 
-def _simplified(loop: Loop) -> tuple[Step, ...]:
+def _simplified(loop: Loop) -> list[Step]:
     """Returns the steps with `1 + tanh(x)`, as GELU has it, in one, which is less work than tanh alone."""
     uses = Counter([k for step in loop.steps for k in step.steps()]) + Counter(loop.outputs)
     steps = [*loop.steps]
     for k, step in enumerate(steps):
-        others = [steps[j] for j in step.steps() if uses[j] == 1 and step.name == "add" and 1.0 in step.args]
-        if others and others[0].name == "tanh" and others[0].kind == step.kind == FULL:
-            steps[k] = step._replace(name="one_plus_tanh", args=others[0].args)
-    return tuple(steps)
+        if step.name == "add" and step.kind == FULL and 1.0 in step.args:
+            for tanh in [steps[j] for j in step.steps() if uses[j] == 1]:
+                if (tanh.name, tanh.kind) == ("tanh", FULL):
+                    steps[k] = step._replace(name="one_plus_tanh", args=tanh.args)
+    return steps
 
 
-class _Source:
-    """The Numba source of a loop: a routine for a row, or a part of a flat loop, and the kernel.
+def _costs_of(steps: Sequence[Step]) -> list[int]:
+    """Returns what an element of each step costs, with those that it is computed of."""
+    costs: list[int] = []
+    for step in steps:
+        costs.append(_COSTS.get(step.name, 1) + sum([costs[k] for k in step.steps()]))
+    return costs
+
+
+class NumbaPrinter(LoopPrinter):
+    """Prints a routine for a row, or for a part of a flat loop, and the kernel, which calls it.
 
     Slices of the arrays are the routine's arguments: for indices from 0 LLVM makes vector instructions.
+
+    Attributes:
+        held: the array in which the elements of a step are stored.
+        kept: elements for later sweeps, in memory of their own.
     """
 
+    expressions = {name: text for name, (text, _) in EXPRESSIONS.items()}
+    expressions |= {"one_plus_tanh": "one_plus_tanh32({})"}
+
     def __init__(self, loop: Loop, name: str, strategy: Strategy):
-        self.loop, self.name, self.strategy = loop, name, strategy
-        self.steps, self.stages = _simplified(loop), loop.stages
+        super().__init__(loop, name, _simplified(loop))
+        self.strategy = strategy
         self.columns = [k for k, step in enumerate(self.steps) if step.kind == COLUMN]
-        self.places = {k: f"y{k}" for k in loop.outputs if self.steps[k].kind == FULL}
-        self.places |= {k: f"x{x}" for k, x in loop.places}
-        self.kept: list[int] = []  # elements for later passes, in memory of their own
-        self._keep()
+        self.held = {k: f"y{k}" for k in loop.outputs if self.steps[k].kind == FULL}
+        self.held |= {k: f"x{x}" for k, x in loop.places}
+        self.kept: list[int] = []
+        if strategy.keeps:
+            self._keep()
+        self._suffix = ""  # "b" in a sweep in blocks, in which x0b is a block of x0
+        self._in_blocks: set[str] = set()  # the arrays of which a sweep takes elements
 
     def text(self) -> str:
         """Returns both functions."""
-        body = ["wide_registers()"] if self.strategy.bits == 512 else []
-        if self.loop.is_flat:
-            body += self._pass(0)
-        else:
-            for stage in range(max(self.stages, default=0) + 1):
-                body += self._row_steps(stage) + self._pass(stage)
-        given = [(f"x{k}", kind) for k, kind in enumerate(self.loop.inputs)]
-        stored = [(f"y{k}", self.steps[k].kind) for k in self.loop.own if k not in self.columns]
-        names = [name for name, _ in given] + [f"y{k}" for k in self.loop.own]
-        passed = [_slice(name, kind) for name, kind in given]
-        passed += [_slice(name, kind) if kind == FULL else name for name, kind in stored]
-        own = [f"t{k}" for k in self.kept]
-        params = [*[name for name, _ in (*given, *stored)], *[f"p{k}" for k in self.columns], *own, "i", "n"]
-        row = ["@routine", f"def {self.name}_row({', '.join(params)}):", *[f"    {line}" for line in body]]
-        head = ["@kernel", f"def {self.name}({', '.join(names)}, rows, n):"]
-        passed += [f"p{k}[part]" for k in self.columns] + own
-        call = f"{self.name}_row({', '.join(passed)}, i, last - first)"
-        kernel = self._flat(call) if self.loop.is_flat else self._rows(call)
-        return "\n".join(row) + "\n\n\n" + "\n".join([*head, *[f"    {line}" for line in kernel]])
+        passed = [(f"x{k}", _slice(f"x{k}", kind)) for k, kind in enumerate(self.loop.inputs)]
+        names = [*[name for name, _ in passed], *[f"y{k}" for k in self.loop.own]]
+        own = [k for k in self.loop.own if k not in self.columns]
+        passed += [(f"y{k}", _slice(f"y{k}", FULL) if self.steps[k].kind == FULL else f"y{k}") for k in own]
+        passed += [(f"p{k}", f"p{k}[part]") for k in self.columns]
+        passed += [*[(f"t{k}", f"t{k}") for k in self.kept], ("i", "i"), ("n", "last - first")]
+        params, args = [", ".join(texts) for texts in zip(*passed, strict=True)]
+        body = ["wide_registers()"] * (self.strategy.bits == 512) + self.body()
+        call = f"{self.name}_row({args})"
+        return "\n".join([
+            "@routine", f"def {self.name}_row({params}):", *indented(body), "", "",
+            "@kernel", f"def {self.name}({', '.join(names)}, rows, n):",
+            *indented(self._flat(call) if self.loop.is_flat else self._rows(call)),
+        ])  # fmt: skip
 
     def _flat(self, call: str) -> list[str]:
+        block = self.strategy.block
         return [
             "n *= rows",
-            f"for i in prange((n + {_BLOCK - 1}) // {_BLOCK}):",
-            f"    first, last = {_BLOCK} * i, min(n, {_BLOCK} * i + {_BLOCK})",
+            f"for i in prange((n + {block - 1}) // {block}):",
+            f"    first, last = {block} * i, min(n, {block} * i + {block})",
             f"    {call}",
         ]
 
@@ -135,10 +181,11 @@ class _Source:
                 "        raise IndexError('an index is out of bounds')",
             ]
         few = f"(rows + 7) // 8, max({_FEW_PARTS}, {_MEGABYTE} // n)"
-        lines += [f"parts = min({few if self.columns else 'rows'}, {_PARTS})"]
+        lines += [f"parts = min({few if self.columns else 'rows'}, {self.strategy.parts})"]
         lines += [f"p{k} = np.zeros((parts, n), np.float32)" for k in self.columns]
         lines += ["for part in prange(parts):"]
-        lines += [f"    t{k} = np.empty(n, np.{self._numpy(k)})" for k in self.kept]
+        dtypes = {"bool": "bool_", "float32": "float32"}
+        lines += [f"    t{k} = np.empty(n, np.{dtypes[self.steps[k].dtype]})" for k in self.kept]
         lines += [
             "    for i in range(rows * part // parts, rows * (part + 1) // parts):",
             "        first, last = i * n, i * n + n",
@@ -149,122 +196,88 @@ class _Source:
         return lines
 
     def _keep(self) -> None:
-        """Finds the elements that are kept for later passes: in an output's memory, if that is written later,
-        or in memory of their own."""
-        costs: list[int] = []
-        for step in self.steps:
-            costs.append(_COSTS.get(step.name, 1) + sum([costs[k] for k in step.steps()]))
-        last: dict[int, int] = {}
-        for stage in reversed(range(max(self.stages, default=0) + 1)):
-            todo, seen = self._wanted(stage), set()
-            while todo:
-                k = todo.pop()
-                if k in seen or self.steps[k].kind == ROW:
-                    continue
-                seen.add(k)
-                earlier = self.stages[k] < stage
-                if self.strategy.keeps and earlier and costs[k] > _CHEAP and k not in self.places:
-                    self.places[k] = f"t{k}"
-                    last[k] = stage
-                elif not (earlier and k in self.places):
-                    todo += self.steps[k].steps()
+        """Keeps costly elements for later sweeps: in the memory of an output that is stored later, or in
+        memory of their own."""
+        costs = _costs_of(self.steps)
         free = [k for k in self.loop.outputs if self.steps[k].kind == FULL]
-        for k, stage in last.items():
-            dtype = self.steps[k].dtype
-            later = [o for o in free if self.stages[o] >= stage and self.steps[o].dtype == dtype]
-            if later:
-                self.places[k] = f"y{later[0]}"
-                free.remove(later[0])
-            else:
-                self.kept.append(k)
+        for stage in reversed(range(len(self.sweeps()))):
+            while costly := [
+                k for k in self.sweeps()[stage].computed
+                if self.loop.stages[k] < stage and costs[k] > _CHEAP
+            ]:  # fmt: skip
+                k = costly[-1]
+                later = [y for y in free if self.loop.stages[y] >= stage and self._have_same_dtype(k, y)]
+                self.held[k] = f"y{later[0]}" if later else f"t{k}"
+                if later:
+                    free.remove(later[0])
+                else:
+                    self.kept.append(k)
 
-    def _wanted(self, stage: int) -> list[int]:
-        """Returns the steps whose elements a pass stores or reduces."""
-        found = [k for k in self.places if self.stages[k] == stage]
-        for step, at in zip(self.steps, self.stages, strict=True):
-            if step.name in REDUCTIONS and at == stage + step.reduces_rows:
-                found += step.steps()
-        return sorted(set(found))
+    def _have_same_dtype(self, k: int, other: int) -> bool:
+        return self.steps[k].dtype == self.steps[other].dtype
 
-    def _row_steps(self, stage: int) -> list[str]:
-        lines = []
-        for k, step in enumerate(self.steps):
-            if step.kind == ROW and self.stages[k] == stage:
-                if step.name == "take":
-                    lines += [f"j = {step.args[1]}", "j += n if j < 0 else 0"]
-                    lines += [*self._elements(step.steps(), stage), f"v{k} = {self._name(step.args[0])}"]
-                elif not step.reduces_rows:
-                    lines.append(f"v{k} = {self._expression(step)}")
-                if k in self.loop.outputs:
-                    lines.append(f"y{k}[i] = v{k}")
-        return lines
+    def is_reduced(self, step: Step) -> bool:
+        return step.name in REDUCTIONS and step.kind == ROW
 
-    def _pass(self, stage: int) -> list[str]:
-        """The loop over the elements of a row for the steps of a stage, and the reductions of its results."""
-        reductions = [
-            k for k, step in enumerate(self.steps)
-            if step.name in REDUCTIONS and step.kind == ROW and self.stages[k] == stage + 1
-        ]  # fmt: skip
-        columns = [k for k in self.columns if self.stages[k] == stage]
-        inner = self._elements(self._wanted(stage), stage)
-        inner += [f"{place}[j] = v{k}" for k, place in self.places.items() if self.stages[k] == stage]
-        inner += [f"p{k}[j] += {self._name(self.steps[k].args[0])}" for k in columns]
-        sums = [k for k in reductions if self.steps[k].name == "sum"]
-        for k in reductions:
-            total, step = f"p{k}" if k in sums else f"v{k}", self.steps[k]
-            inner.append(f"{total} = {REDUCTIONS[step.name][1].format(total, self._name(step.args[0]))}")
-        if not inner:
-            return []
-        head = [f"v{k} = {'0.0' if k in sums else REDUCTIONS[self.steps[k].name][0]}" for k in reductions]
-        loop = ["for j in range(n):", *[f"    {line}" for line in inner]]
-        return head + (_in_blocks(loop, sums) if sums else loop)
+    def row(self, k: int) -> list[str]:
+        step, lines = self.steps[k], []
+        if step.name == "take":
+            loaded, computed = self.elements(step.steps(), self.loop.stages[k])
+            lines = [f"j = {step.args[1]}", "j += n if j < 0 else 0", *self._elements(loaded, computed)]
+            lines.append(f"v{k} = {self.operand(step.args[0])}")
+        else:
+            lines = [self.line(k)]
+        return lines + self._store_of_row(k)
 
-    def _elements(self, wanted: Sequence[int], stage: int) -> list[str]:
-        """The lines that compute, or load, the elements of these steps."""
-        lines: dict[int, str] = {}
+    def _store_of_row(self, k: int) -> list[str]:
+        return [f"y{k}[i] = v{k}"] if k in self.loop.outputs else []
 
-        def visit(k: int) -> None:
-            if k in lines or self.steps[k].kind == ROW:
-                return
-            if k in self.places and self.stages[k] < stage:
-                lines[k] = f"v{k} = {self.places[k]}[j]"
-                return
-            for source in self.steps[k].steps():
-                visit(source)
-            lines[k] = f"v{k} = {self._expression(self.steps[k])}"
+    def sweep(self, sweep: Sweep) -> list[str]:
+        sums = [k for k in sweep.reduced if self.steps[k].name == "sum"]
+        self._suffix, self._in_blocks = "b" if sums else "", set()
+        lines = self._elements(sweep.loaded, sweep.computed)
+        lines += [f"{self._element(self.held[k])} = v{k}" for k in sweep.stored]
+        lines += [f"{self._element(f'p{k}')} += {self.operand(self.steps[k].args[0])}" for k in sweep.columns]
+        starts, after = [], []
+        for k in sweep.reduced:
+            start, added = _REDUCTIONS[self.steps[k].name]
+            lines.append(added.format(k=k, x=self.operand(self.steps[k].args[0])))
+            starts.append(f"v{k} = {start}")
+            after += self._store_of_row(k)
+        whole = self._blocks(lines, sums) if sums else ["for j in range(n):", *indented(lines)]
+        self._suffix = ""
+        return [*starts, *whole, *after]
 
-        for k in wanted:
-            visit(k)
-        return [*lines.values()]
+    def _blocks(self, lines: list[str], sums: Sequence[int]) -> list[str]:
+        """Returns a sweep in blocks, whose sums are added in float64."""
+        used, block = sorted(self._in_blocks), self.strategy.block
+        size = f"{used[0]}b.size" if used else f"min({block}, n - start)"
+        return [
+            f"for start in range(0, n, {block}):",
+            *[f"    {name}b = {name}[start : start + {block}]" for name in used],
+            *[f"    p{k} = ZERO" for k in sums],
+            f"    for j in range({size}):",
+            *indented(indented(lines)),
+            *[f"    v{k} += p{k}" for k in sums],
+            *[f"v{k} = np.float32(v{k})" for k in sums],
+        ]
 
-    def _numpy(self, k: int) -> str:
-        return "bool_" if self.steps[k].dtype == "bool" else "float32"
+    def _elements(self, loaded: Iterable[int], computed: Iterable[int]) -> list[str]:
+        return [f"v{k} = {self._element(self.held[k])}" for k in loaded] + [*map(self.line, computed)]
 
-    def _expression(self, step: Step) -> str:
-        return _EXPRESSIONS[step.name].format(*map(self._name, step.args))
+    def _element(self, array: str) -> str:
+        self._in_blocks.add(array)
+        return f"{array}{self._suffix}[j]"
 
-    def _name(self, a: str | float) -> str:
-        if not isinstance(a, str):
-            number = float(np.float32(a))
-            sign = "-" if number < 0 else ""
-            return f"np.float32({number!r})" if np.isfinite(number) else f"np.float32({sign}np.{abs(number)})"
-        return f"{a}[j]" if a[0] == "x" and self.loop.inputs[int(a[1:])] in (FULL, COLUMN) else a
+    def operand(self, a: str | float) -> str:
+        if isinstance(a, str):
+            is_array = a[0] == "x" and self.loop.inputs[int(a[1:])] in (FULL, COLUMN)
+            return self._element(a) if is_array else a
+        number = float(np.float32(a))
+        sign = "-" if number < 0 else ""
+        return f"np.float32({number!r})" if np.isfinite(number) else f"np.float32({sign}np.{abs(number)})"
 
 
 def _slice(name: str, kind: str) -> str:
     """Returns the source of what a row has of an array."""
     return {FULL: f"{name}[first:last]", ROW: f"{name}[i]", COLUMN: name, SCALAR: f"{name}[0]"}[kind]
-
-
-def _in_blocks(loop: Sequence[str], sums: Sequence[int]) -> list[str]:
-    """The loop over the elements in blocks, whose sums are added in float64."""
-    element = re.compile(r"\b([xytp]\d+)\[j\]")
-    used = sorted({name for line in loop for name in element.findall(line)})
-    inner = [element.sub(r"\1b[j]", line) for line in loop]
-    lines = [f"{name}b = {name}[start : start + {_BLOCK}]" for name in used]
-    lines += [f"p{k} = ZERO" for k in sums]
-    size = f"{used[0]}b.size" if used else f"min({_BLOCK}, n - start)"
-    lines += [line.replace("range(n)", f"range({size})") for line in inner]
-    lines += [f"v{k} += p{k}" for k in sums]
-    head = f"for start in range(0, n, {_BLOCK}):"
-    return [head, *[f"    {line}" for line in lines], *[f"v{k} = np.float32(v{k})" for k in sums]]

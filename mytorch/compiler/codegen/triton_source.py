@@ -1,4 +1,4 @@
-"""Loops as Triton source, and their launch on a GPU."""
+"""Prints loops as Triton source, and launches them on a GPU."""
 
 from __future__ import annotations
 
@@ -8,21 +8,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ...backends.device import RawArray
-from .loop import COLUMN, FULL, ROW, SCALAR, Loop, Step
+from .loop import COLUMN, EXPRESSIONS, FULL, ROW, SCALAR, Loop
+from .loop_printer import LoopPrinter, Sweep, indented
 from .source_files import module_of
 
-# The source of each function, in float32.
-EXPRESSIONS = {
-    "add": "{} + {}", "subtract": "{} - {}", "multiply": "{} * {}", "divide": "{} / {}", "negative": "-{}",
-    "positive": "{}", "absolute": "tl.abs({})", "square": "{0} * {0}", "reciprocal": "1.0 / {}",
-    "sqrt": "tl.sqrt({})", "exp": "tl.exp({})", "tanh": "tanh32({})", "log": "tl.log({})",
-    "log1p": "log1p32({})", "expm1": "expm132({})", "sin": "tl.sin({})", "cos": "tl.cos({})",
-    "trunc": "tl.where({0} < 0, tl.ceil({0}), tl.floor({0}))", "floor": "tl.floor({})", "ceil": "tl.ceil({})",
-    "copysign": "copysign32({}, {})", "maximum": "larger({}, {})", "minimum": "smaller({}, {})",
-    "where": "tl.where({}, {}, {})", "less": "{} < {}", "less_equal": "{} <= {}", "greater": "{} > {}",
-    "greater_equal": "{} >= {}", "equal": "{} == {}", "not_equal": "{} != {}", "logical_and": "{} & {}",
-    "logical_or": "{} | {}", "logical_not": "~{}", ".copy": "{}",
-}  # fmt: skip
 # For each reduction: the start; how two elements become one; the same for all elements of a row.
 _REDUCTIONS = {
     "sum": ("0.0", "{} + {}", "tl.sum({}, axis=0)"),
@@ -44,7 +33,7 @@ from mytorch.nn.fused_ops.triton.functions import copysign32, expm132, larger, l
 
 def source(loop: Loop, n: int, name: str = "loop") -> str:
     """Returns the Triton source of a loop over rows of n; see HEADER."""
-    return _Flat(loop, name).text() if loop.is_flat else (_Long if n > LONGEST else _Short)(loop, name).text()
+    return (InRegisters if loop.is_flat or n <= LONGEST else InBlocks)(loop, name).text()
 
 
 def launched(loop: Loop, *arrays: RawArray) -> None:
@@ -89,142 +78,103 @@ def _kernel(loop: Loop, is_long: bool) -> Callable:
     return module_of(HEADER + source(loop, LONGEST + is_long)).loop
 
 
-class _Source:
-    """The Triton source of a loop: what all forms share."""
+class TritonPrinter(LoopPrinter):
+    """Prints a kernel, whose programs compute a row, or several, or a block of a flat loop."""
+
+    expressions = {name: text for name, (_, text) in EXPRESSIONS.items()}
 
     def __init__(self, loop: Loop, name: str):
-        self.loop, self.name, self.steps = loop, name, loop.steps
+        super().__init__(loop, name, loop.steps)
 
     def function(self, parameters: Sequence[str], body: Sequence[str]) -> str:
         names = [f"x{k}_ptr" for k in range(len(self.loop.inputs))]
         names += [f"y{k}_ptr" for k in self.loop.outputs]
         head = f"def {self.name}({', '.join([*names, *parameters])}, BLOCK: tl.constexpr):"
-        return "\n".join(["@triton.jit", head, *[f"    {line}" for line in body]])
+        return "\n".join(["@triton.jit", head, *indented(body)])
 
-    def loads(self, kinds: Sequence[str], used: Sequence[Step] | None = None) -> list[str]:
-        """The lines that load inputs of some kinds: all, or those that are used."""
-        places = {FULL: "at", COLUMN: "j", ROW: "i"}
-        names = None if used is None else {a for step in used for a in step.args}
-        lines = []
-        for k, kind in enumerate(self.loop.inputs):
-            if kind in kinds and (names is None or f"x{k}" in names):
-                place = f" + {places[kind]}" if kind in places else ""
-                mask = ", mask=inside" if kind in (FULL, COLUMN) else ""
-                lines.append(f"x{k} = tl.load(x{k}_ptr{place}{mask})")
+    def loads(self, kinds: Sequence[str], used: Sequence[int] | None = None) -> list[str]:
+        """Returns the lines that load inputs of some kinds: all, or those that some steps use."""
+        places = {FULL: " + at, mask=inside", COLUMN: " + j, mask=inside", ROW: " + i", SCALAR: ""}
+        names = None if used is None else {a for k in used for a in self.steps[k].args}
+        return [
+            f"x{k} = tl.load(x{k}_ptr{places[kind]})" for k, kind in enumerate(self.loop.inputs)
+            if kind in kinds and (names is None or f"x{k}" in names)
+        ]  # fmt: skip
+
+    def row(self, k: int) -> list[str]:
+        return [self.line(k), *self.store(k)]
+
+    def store(self, k: int) -> list[str]:
+        """Returns the lines that store the result of a step, if it is stored."""
+        at = "at, v{k}, mask=inside" if self.steps[k].kind == FULL else "i, v{k}"
+        return [f"tl.store(y{k}_ptr + {at.format(k=k)})"] if k in self.loop.outputs else []
+
+    def reduction(self, k: int) -> tuple[str, str, str, str]:
+        """Returns the element that a reduction takes, also beyond the end of the row, and its REDUCTIONS."""
+        step = self.steps[k]
+        start, *rest = _REDUCTIONS["sum" if step.name == "take" else step.name]
+        element = f"tl.where(inside, {step.args[0]}, {start})"
+        if step.name == "take":
+            x, index = step.args
+            element = f"tl.where(j == tl.where({index} < 0, {index} + n, {index}), {x}, 0.0)"
+        return element, start, *rest
+
+    def operand(self, a: str | float) -> str:
+        if isinstance(a, str):
+            return a
+        number = float(np.float32(a))
+        return repr(number) if np.isfinite(number) else f'float("{number}")'
+
+
+class InRegisters(TritonPrinter):
+    """A program holds whole rows, or a block of a loop without rows, in registers."""
+
+    def __init__(self, loop: Loop, name: str):
+        super().__init__(loop, name)
+        self.held = [k for k, step in enumerate(self.steps) if step.kind == FULL]
+
+    def text(self) -> str:
+        if self.loop.is_flat:
+            at = ["at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)", "inside = at < n"]
+            return self.function(["n"], [*at, *self.loads((FULL, SCALAR)), *self.body()])
+        columns = [k for k, step in enumerate(self.steps) if step.kind == COLUMN]
+        part = "tl.program_id(0).to(tl.int64) * n + j"
+        row = ["at = tl.cast(i, tl.int64) * n + j", *self.loads((FULL, ROW)), *self.body()]
+        if columns:  # a program has several rows, one after another
+            row = ["for i in range(tl.program_id(0), rows, tl.num_programs(0)):", *indented(row)]
+        else:
+            row = ["i = tl.program_id(0)", *row]
+        return self.function(["rows", "n"], [
+            "j = tl.arange(0, BLOCK)", "inside = j < n", *self.loads((COLUMN, SCALAR)),
+            *[f"p{k} = tl.zeros((BLOCK,), tl.float32)" for k in columns], *row,
+            *[f"tl.store(y{k}_ptr + {part}, p{k}, mask=inside)" for k in columns],
+        ])  # fmt: skip
+
+    def sweep(self, sweep: Sweep) -> list[str]:
+        lines = [line for k in sweep.computed for line in (self.line(k), *self.store(k))]
+        lines += [f"p{k} += {self.steps[k].args[0]}" for k in sweep.columns]
+        for k in sweep.reduced:
+            element, _, _, whole = self.reduction(k)
+            lines += [f"v{k} = {whole.format(element)}", *self.store(k)]
         return lines
 
-    def line(self, k: int) -> str:
-        """The line that computes a step."""
-        step = self.steps[k]
-        return f"v{k} = {EXPRESSIONS[step.name].format(*map(_name, step.args))}"
 
-    def stores(self, k: int) -> list[str]:
-        """The lines that store the result of a step, if it is stored."""
-        if k not in self.loop.outputs:
-            return []
-        if self.steps[k].kind == FULL:
-            return [f"tl.store(y{k}_ptr + at, v{k}, mask=inside)"]
-        return [f"tl.store(y{k}_ptr + i, v{k})"]
-
-
-class _Flat(_Source):
-    """A program computes a block of elements."""
+class InBlocks(TritonPrinter):
+    """A program sweeps over a long row in blocks, and computes in each sweep what it needs again."""
 
     def text(self) -> str:
-        body = ["at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)", "inside = at < n"]
-        body += self.loads((FULL, SCALAR))
-        for k in range(len(self.steps)):
-            body += [self.line(k), *self.stores(k)]
-        return self.function(["n"], body)
-
-
-class _Short(_Source):
-    """A program computes whole rows, which it holds in registers: one, or several with sums of columns."""
-
-    def text(self) -> str:
-        columns = [k for k, step in enumerate(self.steps) if step.kind == COLUMN]
-        row = ["at = tl.cast(i, tl.int64) * n + j", *self.loads((FULL, ROW))]
-        for k, step in enumerate(self.steps):
-            row += self._step(k, step)
-        body = ["j = tl.arange(0, BLOCK)", "inside = j < n", *self.loads((COLUMN, SCALAR))]
-        body += [f"p{k} = tl.zeros((BLOCK,), tl.float32)" for k in columns]
-        if columns:
-            body += ["for i in range(tl.program_id(0), rows, tl.num_programs(0)):"]
-            body += [f"    {line}" for line in row]
-        else:
-            body += ["i = tl.program_id(0)", *row]
-        place = "tl.program_id(0).to(tl.int64) * n + j"
-        body += [f"tl.store(y{k}_ptr + {place}, p{k}, mask=inside)" for k in columns]
+        body = ["i = tl.program_id(0)", *self.loads((ROW, SCALAR)), *self.body()]
         return self.function(["rows", "n"], body)
 
-    def _step(self, k: int, step: Step) -> list[str]:
-        if step.kind == COLUMN:
-            return [f"p{k} += {step.args[0]}"]
-        if not step.reduces_rows:
-            return [self.line(k), *self.stores(k)]
-        _, _, whole = _reduction(step)
-        return [f"v{k} = {whole.format(_element(step))}", *self.stores(k)]
-
-
-class _Long(_Source):
-    """A program passes over a row in blocks, once for each reduction that depends on another."""
-
-    def text(self) -> str:
-        body = ["i = tl.program_id(0)", *self.loads((ROW, SCALAR))]
-        for stage in range(max(self.loop.stages, default=0) + 1):
-            for k, step in enumerate(self.steps):
-                if step.kind == ROW and self.loop.stages[k] == stage and not step.reduces_rows:
-                    body += [self.line(k), *self.stores(k)]
-            body += self._pass(stage)
-        return self.function(["rows", "n"], body)
-
-    def _pass(self, stage: int) -> list[str]:
-        """The loop over the blocks of a row for what is stored or reduced in a stage."""
-        stages = self.loop.stages
-        reduced = [k for k, step in enumerate(self.steps) if step.reduces_rows and stages[k] == stage + 1]
-        columns = [k for k, step in enumerate(self.steps) if step.kind == COLUMN and stages[k] == stage]
-        stored = [k for k in self.loop.outputs if self.steps[k].kind == FULL and stages[k] == stage]
-        needed = self._needed([*stored, *[a for k in (*reduced, *columns) for a in self.steps[k].steps()]])
-        if not (reduced or columns or stored):
-            return []
-        inner = ["j = start + tl.arange(0, BLOCK)", "inside = j < n", "at = tl.cast(i, tl.int64) * n + j"]
-        inner += self.loads((FULL, COLUMN), [self.steps[k] for k in (*needed, *reduced, *columns)])
-        inner += [self.line(k) for k in needed]
-        inner += [line for k in stored for line in self.stores(k)]
-        inner += [f"tl.store(y{k}_ptr + at, {self.steps[k].args[0]}, mask=inside)" for k in columns]
+    def sweep(self, sweep: Sweep) -> list[str]:
+        lines = ["j = start + tl.arange(0, BLOCK)", "inside = j < n", "at = tl.cast(i, tl.int64) * n + j"]
+        lines += self.loads((FULL, COLUMN), [*sweep.computed, *sweep.reduced, *sweep.columns])
+        lines += [*map(self.line, sweep.computed), *[line for k in sweep.stored for line in self.store(k)]]
+        lines += [f"tl.store(y{k}_ptr + at, {self.steps[k].args[0]}, mask=inside)" for k in sweep.columns]
         before, after = [], []
-        for k in reduced:
-            start, combined, whole = _reduction(self.steps[k])
+        for k in sweep.reduced:
+            element, start, combined, whole = self.reduction(k)
             before.append(f"b{k} = tl.full((BLOCK,), {start}, tl.float32)")
-            inner.append(f"b{k} = {combined.format(f'b{k}', _element(self.steps[k]))}")
-            after += [f"v{k} = {whole.format(f'b{k}')}", *self.stores(k)]
-        return [*before, "for start in range(0, n, BLOCK):", *[f"    {line}" for line in inner], *after]
-
-    def _needed(self, wanted: Sequence[int]) -> list[int]:
-        """The steps of elements that others depend on, in order: each pass computes them again."""
-        found, todo = set(), [*wanted]
-        while todo:
-            k = todo.pop()
-            if k not in found and self.steps[k].kind == FULL:
-                found.add(k)
-                todo += self.steps[k].steps()
-        return sorted(found)
-
-
-def _reduction(step: Step) -> tuple[str, str, str]:
-    return _REDUCTIONS["sum" if step.name == "take" else step.name]
-
-
-def _element(step: Step) -> str:
-    """What a reduction takes of each element, also of those beyond the end of the row."""
-    if step.name == "take":
-        element, index = step.args
-        return f"tl.where(j == tl.where({index} < 0, {index} + n, {index}), {element}, 0.0)"
-    return f"tl.where(inside, {step.args[0]}, {_reduction(step)[0]})"
-
-
-def _name(a: str | float) -> str:
-    if isinstance(a, str):
-        return a
-    number = float(np.float32(a))
-    return repr(number) if np.isfinite(number) else f'float("{number}")'
+            lines.append(f"b{k} = {combined.format(f'b{k}', element)}")
+            after += [f"v{k} = {whole.format(f'b{k}')}", *self.store(k)]
+        return [*before, "for start in range(0, n, BLOCK):", *indented(lines), *after]

@@ -16,6 +16,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Sequence
+from itertools import product, starmap
 from types import MethodType
 from typing import Any
 
@@ -104,9 +105,8 @@ class ObjectWriter:
         groups = [[self._tensor(p) for p in group["params"]] for group in x.param_groups]
         saved = x.state_dict()
         held = [raw_of(y) for y in leaves([saved["state"], saved["param_groups"]]) if isinstance(y, Tensor)]
-        params = {p for group in x.param_groups for p in group["params"]}
-        others = [raw_of(owner) for owner in self._owners if owner not in params]
-        if any([np.may_share_memory(a, b) for a in held for b in others]):
+        others = [raw_of(owner) for owner in self._owners.keys() - {*_params(x)}]
+        if any(starmap(np.may_share_memory, product(held, others))):
             raise NotImplementedError(f"the program uses tensors that the {type(x).__name__} holds, too")
         return {"groups": groups, "defaults": x.defaults, "state": saved}
 
@@ -183,16 +183,19 @@ def try_objects(saved: Sequence[dict[str, Any]], tensors: dict[int, Tensor]) -> 
     """Makes the objects, of tensors without elements, and each does a step: what can't do one, raises."""
     fresh = [{**x, "state": {**x["state"], "state": {}}} if "groups" in x else x for x in saved]
     objects = read_objects(fresh, tensors)
-    for x in objects:
-        if isinstance(x, Optimizer):
-            for p in [p for group in x.param_groups for p in group["params"]]:
-                p.grad = zeros(*p.shape, dtype=p.dtype, device="meta")
-            x.step()
+    for x in [x for x in objects if isinstance(x, Optimizer)]:
+        for p in _params(x):
+            p.grad = zeros(*p.shape, dtype=p.dtype, device="meta")
+        x.step()
     schedules = [x for x in objects if isinstance(x, LRScheduler)]
     for x in schedules:
         for other in schedules:
             other.last_epoch, other._step_count = 0, 2  # they may have come to their end
         x.step(*[0.0] * isinstance(x, ReduceLROnPlateau))
+
+
+def _params(x: Optimizer) -> list[Tensor]:
+    return [p for group in x.param_groups for p in group["params"]]
 
 
 def read_reference(x: dict[str, Any], objects: Sequence[object], tensors: dict[int, Tensor]) -> Any:

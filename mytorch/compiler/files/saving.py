@@ -9,32 +9,22 @@
                        "outputs": [{"number": 2, …}], "origin": ""}],
      "outputs": {"value": 2}, "arrays": {"%0": the elements of a state or constant}, "grads": {"%0": …}}
 
-In arguments and outputs, lists, tuples, numbers, strings and None are as `mytorch.save` has them; what else
-there is has its kind as the only key:
-
-    {"value": 3}  {"slice": [start, stop, step]}  {"ellipsis": null}  {"dtype": "float32"}  {"dict": {…}}
-    {"loop": {"inputs": […], "steps": […], "outputs": […]}}  {"fields": ["MinMax", {"min": …, "max": …}]}
-    {"reference": see `objects`}
+Arguments and outputs are stored as `encoding` says.
 """
 
 from __future__ import annotations
 
 import os
-import re
-from typing import Any
-
-import numpy as np
 
 from ... import serialization
 from ...backends.device import CPU, RawArray, move
-from ...core.size import Size
 from ...nn.parameter import Parameter
 from ...random import default_generator
-from ..codegen.loop import Loop
-from ..program.instruction import Instruction, Reference, Value
+from ..program.instruction import Instruction, Value
 from ..program.program import Program, described, fits
 from ..tracing.host import draws
 from .checking import extent_of, is_known
+from .encoding import Encoder, definition_of
 from .objects import ObjectWriter
 
 VERSION = 3
@@ -65,35 +55,68 @@ def save(program: Program, path: str | os.PathLike) -> None:
     >>> loaded(mytorch.ones(3))
     tensor(6.00000)
     """
+    _check(program)
+    objects = ObjectWriter(program)
+    content = {"program": VERSION, **_definitions(program, Encoder(objects)), **_tensors(objects)}
+    content |= {
+        "arrays": {f"%{value.number}": raw for value, raw in _arrays(program).items()},
+        "objects": objects.objects,
+        "random": default_generator().get_state() if draws(program) else None,
+        "position": program.position,
+        "is_tuned": program.is_tuned,
+    }
+    try:
+        serialization.save(content, path)
+    except TypeError as error:  # a dtype, or an option of an optimizer, that the format doesn't have
+        raise NotImplementedError(f"can't save {program.name}: {error}") from error
+
+
+def _check(program: Program) -> None:
+    """Raises NotImplementedError for what a file can't hold."""
     if opaque := [value for value in program.inputs if value.dtype.kind == "O"]:
         what = "was saved for a vjp" if opaque[0].kind == "saved" else "is a number of Python"
         raise NotImplementedError(f"can't save {program.name}: {opaque[0]} {what}")
+    if opaque := [value for value in program.results() if value.dtype.kind == "O"]:
+        raise NotImplementedError(f"can't save the outputs: {opaque[0]} was saved for a vjp")
     if program.device is not CPU and (calls := [i.name for i in program.instructions if i.is_host]):
         raise NotImplementedError(f"can't save {program.name} on {program.device}: it calls {calls[0]}")
-    arrays, bases, objects = _arrays(program), program.bases(), ObjectWriter(program)
-    content = {
-        "program": VERSION,
+    if unknown := [i for i in program.instructions if not is_known(i.name)]:
+        raise NotImplementedError(f"can't save the instruction {unknown[0]}: there is no {unknown[0].name}")
+
+
+def _definitions(program: Program, encoder: Encoder) -> dict[str, object]:
+    """Returns the part of a file that holds values and instructions."""
+    bases = program.bases()
+    return {
         "name": program.name,
-        "inputs": [_definition(value) for value in program.inputs],
-        "state": [_definition(value) for value in program.state],
-        "constants": [_definition(value) for value in program.constants],
-        "instructions": [_instruction(i, bases, objects) for i in program.instructions],
-        "outputs": _encoded(program.outputs, "the outputs", objects),
-        "arrays": {f"%{value.number}": raw for value, raw in arrays.items()},
-        "objects": objects.objects,
+        "inputs": [*map(definition_of, program.inputs)],
+        "state": [*map(definition_of, program.state)],
+        "constants": [*map(definition_of, program.constants)],
+        "instructions": [_instruction(i, bases, encoder) for i in program.instructions],
+        "outputs": encoder.encode(program.outputs, "the outputs"),
+    }
+
+
+def _instruction(i: Instruction, bases: dict[Value, Value], encoder: Encoder) -> dict[str, object]:
+    where = f"the instruction {i}"
+    return {
+        "name": i.name,
+        "args": encoder.encode([*i.args], where),
+        "kwargs": {name: encoder.encode(x, where) for name, x in i.kwargs.items()},
+        "outputs": [definition_of(value, bases[value]) for value in i.outputs],
+        "origin": i.origin,
+    }
+
+
+def _tensors(objects: ObjectWriter) -> dict[str, object]:
+    """Returns the part of a file that says what the tensors are to which instructions refer."""
+    return {
         "tensors": [
             {"value": number, "requires_grad": x.requires_grad, "is_parameter": isinstance(x, Parameter)}
             for number, x in objects.tensors.items()
         ],
         "grads": {f"%{number}": x.grad._array for number, x in objects.tensors.items() if x.grad is not None},
-        "random": default_generator().get_state() if draws(program) else None,
-        "position": program.position,
-        "is_tuned": program.is_tuned,
-    }  # fmt: skip
-    try:
-        serialization.save(content, path)
-    except TypeError as error:  # a dtype, or an option of an optimizer, that the format doesn't have
-        raise NotImplementedError(f"can't save {program.name}: {error}") from error
+    }
 
 
 def _arrays(program: Program) -> dict[Value, RawArray]:
@@ -113,53 +136,4 @@ def _arrays(program: Program) -> dict[Value, RawArray]:
     return found
 
 
-def _definition(value: Value, base: Value | None = None) -> dict[str, object]:
-    return {
-        "number": value.number, "dtype": value.dtype.name, "shape": list(value.shape),
-        "strides": list(value.strides), "of": None if base in (None, value) else base.number,
-    }  # fmt: skip
-
-
-def _instruction(i: Instruction, bases: dict[Value, Value], objects: ObjectWriter) -> dict[str, object]:
-    if not is_known(i.name):
-        raise NotImplementedError(f"can't save the instruction {i}: there is no {i.name}")
-    where = f"the instruction {i}"
-    return {
-        "name": i.name,
-        "args": [_encoded(x, where, objects) for x in i.args],
-        "kwargs": {name: _encoded(x, where, objects) for name, x in i.kwargs.items()},
-        "outputs": [_definition(value, bases[value]) for value in i.outputs],
-        "origin": i.origin,
-    }
-
-
-def _encoded(x: object, where: str, objects: ObjectWriter) -> Any:
-    """Returns an argument as `mytorch.save` stores it."""
-    if isinstance(x, Reference):
-        try:
-            return {"reference": objects.encode(x.target)}
-        except NotImplementedError as error:
-            raise NotImplementedError(f"can't save {where}: {error}") from error
-    if isinstance(x, Value) and x.dtype.kind == "O" and where == "the outputs":
-        raise NotImplementedError(f"can't save {where}: {x} was saved for a vjp")
-    if isinstance(x, Value):
-        return {"value": x.number}
-    if isinstance(x, Loop):
-        steps = [[step.name, list(step.args), step.kind, step.dtype] for step in x.steps]
-        return {"loop": {"inputs": list(x.inputs), "steps": steps, "outputs": list(x.outputs)}}
-    if isinstance(x, slice):
-        return {"slice": [_encoded(part, where, objects) for part in (x.start, x.stop, x.step)]}
-    if x is Ellipsis:
-        return {"ellipsis": None}
-    if isinstance(x, np.dtype) or (isinstance(x, type) and np.dtype(x).kind != "O"):
-        return {"dtype": np.dtype(x).name}
-    if hasattr(x, "_fields") and re.fullmatch("[A-Z][A-Za-z0-9]*", type(x).__name__):
-        fields = {name: _encoded(getattr(x, name), where, objects) for name in x._fields}
-        return {"fields": [type(x).__name__, fields]}
-    if type(x) in (list, tuple, Size):
-        return (list if type(x) is list else tuple)([_encoded(item, where, objects) for item in x])
-    if type(x) is dict:
-        return {"dict": {name: _encoded(item, where, objects) for name, item in x.items()}}
-    if x is None or isinstance(x, (bool, int, float, complex, str, np.generic)):
-        return x
-    raise NotImplementedError(f"can't save {where}: it holds a {type(x).__name__}")
+Program.save = save

@@ -56,12 +56,29 @@ def _is_like(name: str, example: Any, x: Any) -> bool:
         return isinstance(x, dict) and all(map(is_count, (*x.keys(), *x.values())))
     if name == "default_min_lr" and x is None:  # there are several
         return True
-    if isinstance(example, (bool, str)):
-        return type(x) is type(example) and (example not in _NAMES or x in _NAMES)
-    if isinstance(example, dict):
-        is_same = isinstance(x, dict) and x.keys() == example.keys()
-        return is_same and all([_is_like("", example[key], value) for key, value in x.items()])
-    if isinstance(example, list):
-        fits = isinstance(x, (list, tuple)) and (name in _OF_ANY_LENGTH or len(x) == len(example))
-        return fits and all([_is_like("", example[0], item) for item in x])
+    like = next(rule for kinds, rule in _LIKE if isinstance(example, kinds))
+    return like(name, example, x)
+
+
+def _is_text_like(name: str, example: bool | str, x: Any) -> bool:
+    return type(x) is type(example) and (example not in _NAMES or x in _NAMES)
+
+
+def _is_dict_like(name: str, example: dict, x: Any) -> bool:
+    if not isinstance(x, dict) or x.keys() != example.keys():
+        return False
+    return all([_is_like("", example[key], value) for key, value in x.items()])
+
+
+def _is_list_like(name: str, example: list, x: Any) -> bool:
+    fits = isinstance(x, (list, tuple)) and (name in _OF_ANY_LENGTH or len(x) == len(example))
+    return fits and all([_is_like("", example[0], item) for item in x])
+
+
+def _is_number(name: str, example: Any, x: Any) -> bool:
     return isinstance(x, (int, float, np.number)) and not isinstance(x, bool)
+
+
+_LIKE = (
+    ((bool, str), _is_text_like), (dict, _is_dict_like), (list, _is_list_like), (object, _is_number),
+)  # fmt: skip

@@ -1,4 +1,4 @@
-"""Functions and modules that a split function calls: those in which its capture failed are split in turn.
+"""Functions and modules that a split function calls: those in which its graph breaks are split in turn.
 
     def step(x):                            def step(x):
         x = stem(x)                             x = part_1(x)
@@ -28,15 +28,15 @@ _PACKAGE = str(Path(__file__).parents[2])
 
 
 class Callees:
-    """A function that returns what it is given, or that compiled, if a capture has failed in it.
+    """A function that returns the function that it gets, or, if the graph breaks in it, that compiled.
 
     Args:
         error: what was raised.
-        function: the one whose capture it was.
+        function: the function that was traced.
         make: compiles a function or module.
 
     Attributes:
-        codes: of the functions in which the capture failed.
+        codes: the code of the functions in which the graph breaks.
         made: what was compiled so far.
     """
 

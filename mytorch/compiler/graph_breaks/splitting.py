@@ -1,4 +1,4 @@
-"""Splitting: a function that can't be captured as a whole becomes parts that can, and what is between them.
+"""Splitting: a function with a graph break becomes parts that can be traced, and what is between them.
 
     def step(x, y):                         def step(x, y):
         loss = F.mse_loss(model(x), y)          loss = part_1(x, y)
@@ -6,11 +6,11 @@
         loss = loss * 2                         return part_2(loss)
         return loss
 
-The statement at which the capture failed stays as it is, and runs eagerly. Of an `if`, a loop, a `with` or a
+The statement at which the graph breaks stays as it is, and runs eagerly. Of an `if`, a loop, a `with` or a
 `try` only the head does, and its blocks are split. What is between such statements becomes parts: functions
-of the variables that they read, which return those that are needed later. They are captured on their own; if
-one can't be, it is split again, until a statement is left that runs eagerly. The new function is made of the
-syntax tree of the old one, and has its lines, globals and closure.
+of the variables that they read, which return the variables that are needed later. They are traced on their
+own; one that has a graph break is split again, until a statement is left that runs eagerly. The new function
+is made of the syntax tree of the old one, and has its lines, globals and closure.
 """
 
 from __future__ import annotations
@@ -25,21 +25,20 @@ from pathlib import Path
 from typing import Any
 
 from .callees import CALLEE, Callees
-from .effects import Scope
 from .syntax import (
     arguments,
     cells_of,
     function_of,
     is_part,
     keep,
-    line_in,
     plain,
     tree_of,
     with_plain,
 )
-from .variables import NONE, Exits, Flow, Names, captured, read, stored
+from .variables import NONE, Exits, Flow, Names, Scope, read, read_later, stored
+from .watching import frames_of
 
-_REFUSED = (
+_UNSPLITTABLE = (
     ast.Global, ast.Nonlocal, ast.Delete, ast.Import, ast.ImportFrom, ast.ClassDef, ast.AsyncFunctionDef,
     ast.AsyncFor, ast.AsyncWith, ast.Await, ast.Yield, ast.YieldFrom, ast.Match,
     getattr(ast, "TryStar", ast.Match),
@@ -58,10 +57,10 @@ class Split:
     Attributes:
         call: does what the function did.
         parts: its compiled parts.
-        callees: the functions that it calls which are compiled themselves, by these.
-        is_in_callee: whether the capture failed in one of these, which then is split itself.
-        file: in which it is.
-        line: at which it was split; None if that isn't known: then it is cut in halves, to find out.
+        callees: the functions that it calls which are compiled themselves, with what they became.
+        is_in_callee: whether the graph breaks in one of these, which then is split itself.
+        file: the file in which the function is.
+        line: where its graph breaks; None if that isn't known: then it is cut in halves, to find out.
     """
 
     call: Callable
@@ -78,13 +77,13 @@ class Split:
             place: at which line of which file the error was raised.
         """
         if self.line is None:
-            return f"is cut in halves, as it isn't known which statement this is: {error}"
+            return f"is cut in halves, as it isn't known which statement breaks the graph: {error}"
         own = f"{Path(self.file).name}:{self.line}"
-        return f"is split at {own}: {error}" if own == place else f"is split at {own}: {place}: {error}"
+        return f"has a graph break at {own}: {error if own == place else f'{place}: {error}'}"
 
 
 def split(function: Callable, error: BaseException, make: Callable[[Callable], Any]) -> Split | None:
-    """Returns a function split where its capture failed; None if that isn't possible.
+    """Returns a function split where its graph breaks; None if that isn't possible.
 
     Args:
         error: what was raised.
@@ -94,7 +93,7 @@ def split(function: Callable, error: BaseException, make: Callable[[Callable], A
     tree = None if found is None else tree_of(found)
     if tree is None or _is_unusual(tree):
         return None
-    line, file = line_in(error, found), found.__code__.co_filename
+    line, file = _line_in(error, found), found.__code__.co_filename
     callees = Callees(error, found, make)
     splitter = _Splitter(found, tree, line, make, callees)
     new = splitter.function()
@@ -104,16 +103,22 @@ def split(function: Callable, error: BaseException, make: Callable[[Callable], A
     return Split(function, [], *called, file, line or tree.body[0].lineno) if is_part(function) else None
 
 
+def _line_in(error: BaseException, function: types.FunctionType) -> int | None:
+    """Returns the line of the function at which an exception left it; None if it was raised elsewhere."""
+    frames = [line for code, line in frames_of(error) if code is function.__code__]
+    return frames[0] if frames else None
+
+
 def _is_unusual(tree: ast.FunctionDef) -> bool:
     """Whether a function has variables that can't be followed."""
     counts = Counter([a.arg for a in ast.walk(tree.args) if isinstance(a, ast.arg)])
     for statement in tree.body:
         for node in ast.walk(statement):
-            if isinstance(node, _REFUSED) or (isinstance(node, ast.Name) and node.id in _FRAMES):
+            if isinstance(node, _UNSPLITTABLE) or (isinstance(node, ast.Name) and node.id in _FRAMES):
                 return True
             if isinstance(node, (ast.Name, ast.FunctionDef, ast.For, ast.While)):  # in loops more than once
                 counts.update(stored(node))
-    return any([counts[name] > 1 for name in captured(tree.body)])
+    return any([counts[name] > 1 for name in read_later(tree.body)])
 
 
 class _Splitter:
@@ -128,9 +133,8 @@ class _Splitter:
         self._like, self._tree, self._make = function, tree, make
         self._cells = cells_of(function)
         self._part_cells = {CALLEE: types.CellType(callees)}
-        given = [a.arg for a in ast.walk(tree.args) if isinstance(a, ast.arg)]
-        self._given: Names = frozenset(given)
-        self._locals = self._given.union(*map(stored, tree.body))
+        self._parameters: Names = frozenset([a.arg for a in ast.walk(tree.args) if isinstance(a, ast.arg)])
+        self._locals = self._parameters.union(*map(stored, tree.body))
         self._scope = Scope(function, self._locals)
         self._flow = Flow(self._locals, self._scope.suppresses)
         self._breaks = {id(s) for s in _statements(tree.body) if self._is_break(s, line)}
@@ -143,7 +147,7 @@ class _Splitter:
 
     def function(self) -> types.FunctionType:
         """Returns the new function; its parts are then in `parts`."""
-        body = self._block(self._tree.body, self._given, NONE, Exits())
+        body = self._block(self._tree.body, self._parameters, NONE, Exits())
         tree = ast.copy_location(_function(self._tree.name, self._tree.args, body), self._tree)
         made = function_of(tree, self._like, {**self._cells, **self._part_cells}, self._like.__name__)
         made.__defaults__, made.__kwdefaults__ = self._like.__defaults__, self._like.__kwdefaults__
@@ -165,9 +169,9 @@ class _Splitter:
         for run in self._runs(body):
             del lives[len(lives) - len(run) :]
             if self._joins(run[0]):
-                made += self._called(run, known, lives[-1], exits)
+                made += self._as_part(run, known, lives[-1], exits)
             else:
-                made.append(self._opened(run[0], known, lives[-1], exits))
+                made.append(self._as_eager(run[0], known, lives[-1], exits))
             known = self._flow.assigned_block(run, known)
         return made
 
@@ -187,7 +191,7 @@ class _Splitter:
     def _joins(self, statement: ast.stmt) -> bool:
         return id(statement) not in self._breaks and not _leaves(statement)
 
-    def _opened(self, statement: ast.stmt, known: Names, after: Names, exits: Exits) -> ast.stmt:
+    def _as_eager(self, statement: ast.stmt, known: Names, after: Names, exits: Exits) -> ast.stmt:
         """Returns a statement that runs eagerly, with its blocks split."""
         made = self._callees.in_calls(statement) if self._callees.codes else copy.copy(statement)
         if isinstance(made, ast.If):
@@ -203,10 +207,10 @@ class _Splitter:
             known = known.union(*map(stored, made.items))
             made.body = self._block(made.body, known, after, self._flow.exits_of_with(made, after, exits))
         elif isinstance(made, ast.Try):
-            self._open_try(made, known, after, exits)
+            self._split_try(made, known, after, exits)
         return made
 
-    def _open_try(self, made: ast.Try, known: Names, after: Names, exits: Exits) -> None:
+    def _split_try(self, made: ast.Try, known: Names, after: Names, exits: Exits) -> None:
         ended, inner, guarded = self._flow.exits_of_try(made, after, exits)
         tried = self._flow.assigned_block(made.body, known)
         handlers = [copy.copy(handler) for handler in made.handlers]
@@ -219,18 +223,18 @@ class _Splitter:
 
     # Parts.
 
-    def _called(self, run: list[ast.stmt], known: Names, after: Names, exits: Exits) -> list[ast.stmt]:
+    def _as_part(self, run: list[ast.stmt], known: Names, after: Names, exits: Exits) -> list[ast.stmt]:
         """Returns the call of a run of statements as a part; the statements if they can't be one."""
         assigned = NONE.union(*map(stored, run))
         touched = assigned.union(*map(read, run))
-        given = sorted(self._flow.live_block(run, after, exits) & touched)
+        inputs = sorted(self._flow.live_block(run, after, exits) & touched)
         results = sorted(assigned & after)
-        if all(map(_is_trivial, run)) or not known.issuperset(given) or assigned & exits.raised:
+        if all(map(_is_trivial, run)) or not known.issuperset(inputs) or assigned & exits.raised:
             return run
         if not self._flow.assigned_block(run, known).issuperset(results):
             return run
-        name = self._part(run, given, results)
-        call = ast.Call(ast.Name(name, ast.Load()), [ast.Name(x, ast.Load()) for x in given], [])
+        name = self._part(run, inputs, results)
+        call = ast.Call(ast.Name(name, ast.Load()), [ast.Name(x, ast.Load()) for x in inputs], [])
         if isinstance(run[-1], ast.Return):
             made: ast.stmt = ast.Return(call)
         elif results:
@@ -239,13 +243,13 @@ class _Splitter:
             made = ast.Expr(call)
         return [ast.copy_location(made, run[0])]
 
-    def _part(self, run: list[ast.stmt], given: list[str], results: list[str]) -> str:
+    def _part(self, run: list[ast.stmt], inputs: list[str], results: list[str]) -> str:
         """Makes a part; returns the name of the variable that holds it."""
         body = run
         if not isinstance(run[-1], ast.Return):
             value = _names(results, ast.Load()) if results else None
             body = [*run, ast.copy_location(ast.Return(value), run[-1])]
-        tree = ast.copy_location(_function(self._tree.name, arguments(given), body), run[0])
+        tree = ast.copy_location(_function(self._tree.name, arguments(inputs), body), run[0])
         first, last = run[0].lineno, run[-1].end_lineno
         lines = f"line {first}" if first == last else f"lines {first}-{last}"
         function = function_of(tree, self._like, self._cells, f"{self._tree.name} {lines}")
@@ -282,20 +286,13 @@ def _executed(node: ast.AST) -> Iterator[ast.AST]:
             yield from _executed(child)
 
 
-def _leaves(statement: ast.stmt, is_inside: bool = False) -> bool:
+def _leaves(statement: ast.stmt) -> bool:
     """Whether control may leave a statement for elsewhere than the next one, a return at the end excepted."""
-    if isinstance(statement, ast.Return):
-        return is_inside
-    if isinstance(statement, (ast.Break, ast.Continue)):
-        return True
-    if isinstance(statement, (ast.For, ast.While)):  # the others in its block are its own
-        returns = any([isinstance(s, ast.Return) for s in _statements(statement.body)])
-        return returns or any([_leaves(s, True) for s in statement.orelse])
-    if isinstance(statement, (ast.If, ast.With, ast.Try)):
-        blocks = [s for s in ast.iter_child_nodes(statement) if isinstance(s, ast.stmt)]
-        blocks += [s for h in getattr(statement, "handlers", ()) for s in h.body]
-        return any([_leaves(s, True) for s in blocks])
-    return False
+    inside = [*_statements([statement])]
+    loops = [s for s in inside if isinstance(s, (ast.For, ast.While))]
+    own = {id(s) for loop in loops for s in _statements(loop.body)}  # where `break` leads to one of these
+    jumps = [s for s in inside if isinstance(s, (ast.Break, ast.Continue)) and id(s) not in own]
+    return bool(jumps) or any([isinstance(s, ast.Return) for s in inside[1:]])
 
 
 def _is_trivial(statement: ast.stmt) -> bool:
@@ -303,8 +300,8 @@ def _is_trivial(statement: ast.stmt) -> bool:
     return all([isinstance(x, (*_TRIVIAL, ast.expr_context)) for x in ast.walk(statement)])
 
 
-def _function(name: str, given: ast.arguments, body: list[ast.stmt]) -> ast.FunctionDef:
-    return ast.FunctionDef(name, given, body, [], type_params=[])
+def _function(name: str, parameters: ast.arguments, body: list[ast.stmt]) -> ast.FunctionDef:
+    return ast.FunctionDef(name, parameters, body, [], type_params=[])
 
 
 def _names(names: list[str], context: ast.expr_context) -> ast.expr:

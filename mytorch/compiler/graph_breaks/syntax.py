@@ -12,9 +12,8 @@ import weakref
 from collections.abc import Callable
 
 from ...nn.module import Module
+from ..guards.modules import is_foreign
 from ..guards.places import content
-from .opaque import is_foreign
-from .watching import frames_of
 
 _made: weakref.WeakKeyDictionary[types.FunctionType, ast.FunctionDef] = weakref.WeakKeyDictionary()
 _OF_CALLS = (
@@ -114,7 +113,7 @@ def function_of(
 
 
 def keep(part: types.FunctionType, tree: ast.FunctionDef) -> types.FunctionType:
-    """Returns a part of a function, whose tree is kept: its source is in no file."""
+    """Returns a part of a function, and keeps its tree: its source is in no file."""
     _made[part] = tree
     return part
 
@@ -127,12 +126,6 @@ def is_part(function: Callable) -> bool:
 def cells_of(function: types.FunctionType) -> dict[str, types.CellType]:
     """Returns the cells of a function's closure by their names."""
     return dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
-
-
-def line_in(error: BaseException, function: types.FunctionType) -> int | None:
-    """Returns the line of the function at which an exception left it; None if it was raised elsewhere."""
-    frames = [line for code, line in frames_of(error) if code is function.__code__]
-    return frames[0] if frames else None
 
 
 def _code(tree: ast.FunctionDef, like: types.FunctionType, free: object) -> types.CodeType:

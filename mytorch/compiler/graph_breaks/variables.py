@@ -1,19 +1,27 @@
 """Local variables of a function, by its syntax tree: what statements read and assign.
 
 `Flow.live` goes backwards and finds what is read later (liveness); `Flow.assigned` goes forwards and finds
-what has a value whatever happened before (definite assignment). Both err on the safe side.
+what has a value whatever happened before (definite assignment). Both err on the safe side. `Scope` has the
+values of variables that aren't local.
 """
 
 from __future__ import annotations
 
 import ast
+import builtins
+import types
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+
+from ..guards.allowed import why_opaque
+from ..guards.modules import is_mytorchs
+from ..guards.places import MISSING, content
+from .syntax import cells_of
 
 Names = frozenset[str]
 NONE: Names = frozenset()
 _SCOPES = (ast.Lambda, ast.FunctionDef)
-_CONSUMERS = ("all", "any", "dict", "list", "max", "min", "set", "sorted", "sum", "tuple")  # of generators
+_CONSUMERS = ("all", "any", "dict", "list", "max", "min", "set", "sorted", "sum", "tuple")
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
@@ -24,11 +32,7 @@ def read(node: ast.AST | None) -> Names:
     if isinstance(node, ast.Name):
         return frozenset([node.id]) if isinstance(node.ctx, ast.Load) else NONE
     if isinstance(node, _SCOPES):
-        arguments = node.args
-        own = {a.arg for a in ast.walk(arguments) if isinstance(a, ast.arg)}
-        body = node.body if isinstance(node.body, list) else [node.body]
-        outside = [*arguments.defaults, *arguments.kw_defaults, *getattr(node, "decorator_list", ())]
-        return _all_read(outside) | (_all_read(body) - own - _all_stored(body))
+        return _read_by_function(node)
     if isinstance(node, _COMPREHENSIONS):
         own = _all_stored(generator.target for generator in node.generators)
         return read(node.generators[0].iter) | (_all_read(ast.iter_child_nodes(node)) - own)
@@ -36,6 +40,14 @@ def read(node: ast.AST | None) -> Names:
     if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
         found |= {node.target.id}
     return found
+
+
+def _read_by_function(node: ast.Lambda | ast.FunctionDef) -> Names:
+    arguments = node.args
+    own = {a.arg for a in ast.walk(arguments) if isinstance(a, ast.arg)}
+    body = node.body if isinstance(node.body, list) else [node.body]
+    outside = [*arguments.defaults, *arguments.kw_defaults, *getattr(node, "decorator_list", ())]
+    return _all_read(outside) | (_all_read(body) - own - _all_stored(body))
 
 
 def _all_read(nodes: Iterable[ast.AST | None]) -> Names:
@@ -70,14 +82,18 @@ def _surely_stored(node: ast.stmt) -> Names:
     return _all_stored(filter(None, targets))
 
 
-def captured(body: list[ast.stmt]) -> Iterator[str]:
+def read_later(body: list[ast.stmt]) -> Iterator[str]:
     """Yields the variables that lambdas, generators and nested functions read, perhaps later."""
     nodes = [node for statement in body for node in ast.walk(statement)]
-    calls = [node for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
-    consumed = {id(x) for call in calls if call.func.id in _CONSUMERS for x in call.args}
+    consumed = {id(x) for node in nodes if _consumes(node) for x in node.args}
     for node in nodes:
         if isinstance(node, _SCOPES) or (isinstance(node, ast.GeneratorExp) and id(node) not in consumed):
             yield from read(node)
+
+
+def _consumes(node: ast.AST) -> bool:
+    """Returns whether a node is a call of a function that takes all items of a generator at once."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _CONSUMERS
 
 
 @dataclass(frozen=True)
@@ -213,3 +229,46 @@ class Flow:
             after &= self.assigned_block(handler.body, before)
         named = {handler.name for handler in statement.handlers}  # these are deleted
         return self.assigned_block(statement.finalbody, after) - named
+
+
+class Scope:
+    """The variables of a function that aren't local, by their names.
+
+    Args:
+        locals: the names of the local variables.
+    """
+
+    def __init__(self, function: types.FunctionType, locals: Names):
+        self._locals, self._cells, self._globals = locals, cells_of(function), function.__globals__
+
+    def loads_opaque(self, node: ast.AST) -> bool:
+        """Returns whether a node is known to load something that a program can't hold."""
+        found = self._value(node) if isinstance(node, (ast.Name, ast.Attribute)) else MISSING
+        is_module = isinstance(found, types.ModuleType)  # of which a function may only compute
+        return not is_module and found is not MISSING and why_opaque(found) is not None
+
+    def suppresses(self, statement: ast.With) -> bool:
+        """Returns whether a `with` statement may suppress exceptions: those of the package don't."""
+        made = [item.context_expr for item in statement.items]
+        found = [self._value(x.func if isinstance(x, ast.Call) else x) for x in made]
+        return not all(map(_raises, found))
+
+    def _value(self, node: ast.expr) -> object:
+        """Returns what a dotted name that isn't local refers to now, if it is in a module or a closure."""
+        if isinstance(node, ast.Attribute):
+            owner = self._value(node.value)
+            if isinstance(owner, types.ModuleType):
+                return getattr(owner, node.attr, MISSING)
+            return owner if type(owner).__module__.startswith("mytorch.") else MISSING
+        if not isinstance(node, ast.Name) or node.id in self._locals:
+            return MISSING
+        if node.id in self._cells:
+            return content(self._cells[node.id])
+        return self._globals.get(node.id, getattr(builtins, node.id, MISSING))
+
+
+def _raises(manager: object) -> bool:
+    """Returns whether a context manager, or what makes it, is known to raise the exceptions of its block."""
+    kind = manager if isinstance(manager, (type, types.FunctionType)) else type(manager)
+    is_known = manager is open or kind.__name__ == "nullcontext" or is_mytorchs(kind.__module__)
+    return is_known and manager is not MISSING

@@ -1,8 +1,9 @@
-"""Watching a capture: what does it load that is opaque, and which line changes Python's objects?
+"""Watching a trace: it ends before an instruction that loads something opaque, or where code runs that wasn't
+found.
 
 Python calls a function for each function that begins, and within the user's for each instruction, if one of
-them loads something opaque. Before it does, the capture ends. So it does where code runs that wasn't found:
-that of Python, but for what only computes, mytorch's own settings, and functions that nothing refers to.
+them is a break point. Code that wasn't found is that of Python, but for what only computes, mytorch's own
+settings, and functions that nothing refers to. Which line changes Python's objects is seen here, too.
 """
 
 from __future__ import annotations
@@ -17,13 +18,12 @@ from traceback import walk_tb
 from typing import Any
 
 from ...backends.device import thread
+from ..guards.allowed import why_opaque
+from ..guards.modules import effect_of, is_foreign
 from ..guards.snapshot import Snapshot
-from .opaque import OF_ENVIRONMENT, is_foreign, is_pure, setting_of, why_opaque
-from .refusals import Refusals
+from .break_points import BreakPoints, graph_break
 
 Frames = list[tuple[types.CodeType, int]]
-# Modules whose functions Python calls itself, whenever an object goes, or a module is imported.
-_IMPLICIT = ("_weakrefset", "weakref", "importlib", "zipimport", "_frozen_importlib")
 _BY_LINES = sys.version_info >= (3, 12)  # which don't call it for each instruction reliably
 
 
@@ -48,60 +48,55 @@ def frames_of(error: BaseException) -> Frames:
 
 
 @contextmanager
-def watching(refusals: Refusals, snapshot: Snapshot | None = None) -> Iterator[Frames]:
-    """Context in which a function is captured.
+def watching(breaks: BreakPoints, snapshot: Snapshot | None = None) -> Iterator[Frames]:
+    """Context in which a function is traced.
 
     Where a debugger, or what measures coverage, looks at the lines already, nothing is seen.
 
     Args:
-        refusals: what may not be loaded.
+        breaks: the instructions before which the trace ends.
         snapshot: if it is given, the value of the context then holds where the first change came about.
 
     Raises:
         NotImplementedError: in the function, where it loads something opaque; at once if that can't be seen.
     """
     if sys.gettrace() is not None:
-        if (what := refusals.first()) is not None:
-            raise refused(what)
+        if (what := breaks.first()) is not None:
+            raise graph_break(what)
         yield []
         return
-    watch = Watch(refusals, snapshot)
+    watcher = Watcher(breaks, snapshot)
     collects = gc.isenabled()
     gc.disable()  # it would run the user's code at any time
-    sys.settrace(watch.call)
+    sys.settrace(watcher.call)
     try:
-        yield watch.found
+        yield watcher.changed_at
     finally:
         sys.settrace(None)
-        if sys.getprofile() == watch._resume:
+        if sys.getprofile() == watcher.resume:
             sys.setprofile(None)
-        watch.lines.clear()
+        watcher.lines.clear()
         if collects:
             gc.enable()
-
-
-def refused(what: str) -> NotImplementedError:
-    """Returns the error of something opaque."""
-    return NotImplementedError(f"a program can't hold {what}")
 
 
 def _folder(code: types.CodeType) -> Path | None:
     return None if code.co_filename.startswith("<") else Path(code.co_filename).parent
 
 
-class Watch:
+class Watcher:
     """The functions that Python calls: see `sys.settrace`.
 
     Attributes:
-        found: where the first change came about.
-        lines: of the functions that run, those that run now or have run last.
+        changed_at: the functions and lines where the first change came about.
+        lines: the lines of the functions that run, those that run now or have run last.
     """
 
-    def __init__(self, refusals: Refusals, snapshot: Snapshot | None):
-        self.found: Frames = []
-        self._refusals, self._snapshot = refusals, snapshot
+    def __init__(self, breaks: BreakPoints, snapshot: Snapshot | None):
+        self.changed_at: Frames = []
         self.lines: dict[types.FrameType, int] = {}
-        self._folders = {_folder(code) for code in refusals.codes.values()} - {None}
+        self._breaks, self._snapshot = breaks, snapshot
+        self._folders = {_folder(code) for code in breaks.codes.values()} - {None}
         self._known: dict[int, tuple[types.CodeType, Callable | None]] = {}  # by the id of the code
 
     def call(self, frame: types.FrameType, event: str, arg: Any) -> Callable | None:
@@ -109,45 +104,41 @@ class Watch:
         code = frame.f_code
         known = self._known.get(id(code))
         if known is None:
-            known = self._known[id(code)] = code, self._of(code, frame.f_globals)
+            known = self._known[id(code)] = code, self._of(code, frame.f_globals.get("__name__"))
         return None if known[1] is None else known[1](frame)
 
-    def _of(self, code: types.CodeType, namespace: dict) -> Callable | None:
+    def _of(self, code: types.CodeType, module: str | None) -> Callable | None:
         """Returns what is to be done when a function begins; None if nothing is."""
-        name = namespace.get("__name__")
-        if not is_foreign(name):
-            if id(code) not in self._refusals.codes:
-                return self._unknown
-            offsets = self._refusals.of(code)
-            local = self._local(code, offsets) if offsets else None
-            return (lambda frame: self._begin(frame, local)) if offsets or self._snapshot else None
-        what = setting_of(code, namespace)
-        is_known = is_pure(name) or str(name).startswith(_IMPLICIT) or id(code) in OF_ENVIRONMENT
-        if what is None and not is_known:
-            what = f"{name}.{getattr(code, 'co_qualname', code.co_name)}"  # from Python 3.11 on
-        return None if what is None else lambda frame: self._foreign(frame, what)
+        if is_foreign(module):
+            what = effect_of(code, module)
+            return None if what is None else lambda frame: self._foreign(frame, what)
+        if id(code) not in self._breaks.codes:
+            return self._unknown
+        offsets = self._breaks.of(code)
+        local = self._local(code, offsets) if offsets else None
+        return (lambda frame: self._begin(frame, local)) if offsets or self._snapshot else None
 
     def _unknown(self, frame: types.FrameType) -> None:
-        """Refuses a function of the user's that wasn't found; those of CuPy, say, mytorch itself calls."""
+        """Ends the trace at a function of the user's that wasn't found; those of CuPy, say, mytorch itself
+        calls."""
         is_near = _folder(frame.f_code) in self._folders
         if frame.f_code.co_name != "__del__" and (is_near or self._is_users(frame.f_back)):
-            self._refuse(f"what {frame.f_code.co_name}() does, which isn't found by its name")
+            self._break(f"what {frame.f_code.co_name}() does, which isn't found by its name")
 
     def _foreign(self, frame: types.FrameType, what: str) -> None:
         if self._is_users(frame.f_back):
-            self._refuse(f"what {what}() does")
+            self._break(f"what {what}() does")
 
     def _is_users(self, frame: types.FrameType | None) -> bool:
-        return frame is not None and id(frame.f_code) in self._refusals.codes
+        return frame is not None and id(frame.f_code) in self._breaks.codes
 
-    def _refuse(self, what: str) -> None:
+    def _break(self, what: str) -> None:
         if thread.tracer is not None:
             if sys.getprofile() is None:  # else what profiles sees it
-                sys.setprofile(self._resume)
-            thread.tracer.refused = refused(what)
-            raise thread.tracer.refused
+                sys.setprofile(self.resume)
+            thread.tracer.break_graph(graph_break(what))
 
-    def _resume(self, frame: types.FrameType, event: str, arg: Any) -> None:
+    def resume(self, frame: types.FrameType, event: str, arg: Any) -> None:
         """Watches again where the user catches the error, or has a `finally`: Python has ended it."""
         sys.setprofile(None)
         sys.settrace(self.call)
@@ -156,15 +147,15 @@ class Watch:
                 frame.f_trace = self.call(frame, "call", None)
             frame = frame.f_back
         if event == "c_call" and (what := why_opaque(arg)) is not None:
-            self._refuse(what)
+            self._break(what)
 
-    def _begin(self, frame: types.FrameType, local: Callable | None) -> Callable:
+    def _begin(self, frame: types.FrameType, local: Callable | None) -> Callable | None:
         if local is not None and not _BY_LINES:
             frame.f_trace_opcodes = True
         if self._snapshot is None:
             frame.f_trace_lines = _BY_LINES
             return local
-        return lambda *event: self._changed(*event, local)
+        return lambda *event: self._look_for_changes(*event, local)
 
     def _local(self, code: types.CodeType, offsets: dict[int, str]) -> Callable:
         """Returns the function that is called within a function which loads something opaque."""
@@ -173,24 +164,26 @@ class Watch:
 
         def local(frame: types.FrameType, event: str, arg: Any) -> Callable:
             if event == "opcode" and frame.f_lasti in offsets:
-                self._refuse(offsets[frame.f_lasti])
+                self._break(offsets[frame.f_lasti])
             elif event == "line" and _BY_LINES and frame.f_lineno in lines:
-                self._refuse(lines[frame.f_lineno])
+                self._break(lines[frame.f_lineno])
             return local
 
         return local
 
-    def _changed(self, frame: types.FrameType, event: str, arg: Any, local: Callable | None) -> Callable:
-        """Looks for changes, line by line."""
+    def _look_for_changes(
+        self, frame: types.FrameType, event: str, arg: Any, local: Callable | None
+    ) -> Callable:  # fmt: skip
+        """Looks for changes of Python's objects, line by line."""
         if event != "opcode":
-            if not self.found and self._snapshot.lasting_change() is not None:
+            if not self.changed_at and self._snapshot.lasting_failure() is not None:
                 self._note(frame)
             self.lines[frame] = frame.f_lineno
         if local is not None:
             local(frame, event, arg)
-        return lambda *event: self._changed(*event, local)
+        return lambda *event: self._look_for_changes(*event, local)
 
     def _note(self, frame: types.FrameType | None) -> None:
         while frame is not None:
-            self.found.insert(0, (frame.f_code, self.lines.get(frame, frame.f_lineno)))
+            self.changed_at.insert(0, (frame.f_code, self.lines.get(frame, frame.f_lineno)))
             frame = frame.f_back

@@ -13,7 +13,7 @@ from ...core.array import Array
 from ...core.grad_mode import _state
 from ...core.overriding import overrides, overriding
 from ...core.tensor import Tensor, raw_of
-from ...nn.functional.composite import use_fused
+from ...nn.functional.variant import uses_kernels
 from ..tracing.capture import attributes_of, slots_of
 from .snapshot import KINDS
 
@@ -125,7 +125,7 @@ def modes() -> tuple:
     """Returns the modes of this thread that a program depends on."""
     autocast = None if _state.autocast is None else str(_state.autocast)
     count = len(overrides.modes) if overriding else 0
-    return _state.recording, autocast, use_fused.default, dtypes._default, thread.default_device, count
+    return _state.recording, autocast, uses_kernels(), dtypes._default, thread.default_device, count
 
 
 _MODES = (

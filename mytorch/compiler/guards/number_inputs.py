@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from ...backends.device import RawArray
 from ..tracing.numbers import Numbers
-from ..tracing.tracer import Picked
+from ..tracing.stale import Picked
 from .keys import changed_numbers
 from .places import Place
 from .snapshot import KINDS

@@ -1,4 +1,4 @@
-"""Where Python values are that a function uses, and whether they are still the same."""
+"""Where Python values are that a function uses."""
 
 from __future__ import annotations
 
@@ -9,67 +9,19 @@ from typing import Any
 MISSING = object()
 
 
-class Comparison:
-    """Comparisons as one expression, which takes a third of the time of loops.
-
-    Attributes:
-        terms: they refer to objects by names that `name` gives them.
-    """
-
-    def __init__(self) -> None:
-        self.terms: list[str] = []
-        self._namespace: dict[str, object] = {}
-
-    def name(self, x: object) -> str:
-        """Returns a name for an object."""
-        self._namespace[f"x{len(self._namespace)}"] = x
-        return f"x{len(self._namespace) - 1}"
-
-    def compiled(self) -> Callable[[], bool]:
-        """Returns a function without arguments that returns whether all terms are true."""
-        text = f"def compare():\n    return {' and '.join(self.terms or ['True'])}"
-        exec(text, self._namespace)  # our own text
-        return self._namespace["compare"]
-
-
-class Place:
-    """Where a value is: an entry of a dict, as an attribute or a global, or a variable of a closure.
-
-    Args:
-        holder: the dict or the cell.
-        name: of the entry; None for a cell.
-    """
-
-    def __init__(self, holder: dict | types.CellType, name: object = None):
-        self._holder, self._name = holder, name
-
-    def read(self) -> object:
-        """Returns the value; what is no value if there is none."""
-        is_cell = isinstance(self._holder, types.CellType)
-        return content(self._holder) if is_cell else self._holder.get(self._name, MISSING)
-
-    def write(self, value: object) -> None:
-        """Replaces the value."""
-        if isinstance(self._holder, types.CellType):
-            self._holder.cell_contents = value
-        else:
-            self._holder[self._name] = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Place) and self._holder is other._holder and self._name == other._name
-
-    def __hash__(self) -> int:
-        return hash((id(self._holder), self._name))
-
-    def __str__(self) -> str:
-        return "a variable of a closure" if self._name is None else str(self._name)
+def content(cell: types.CellType) -> object:
+    """Returns the value of a variable of a closure, or MISSING."""
+    try:
+        return cell.cell_contents
+    except ValueError:  # not assigned yet
+        return MISSING
 
 
 class Attributes(Mapping):
     """Attributes of an object that aren't in its `__dict__`, as a mapping.
 
     Args:
-        names: of these.
+        names: the names of these attributes.
 
     Attributes:
         owner: the object.
@@ -87,6 +39,9 @@ class Attributes(Mapping):
     def __setitem__(self, name: str, value: object) -> None:
         setattr(self.owner, name, value)
 
+    def __delitem__(self, name: str) -> None:
+        delattr(self.owner, name)
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
 
@@ -94,9 +49,94 @@ class Attributes(Mapping):
         return len(self._names)
 
 
-def content(cell: types.CellType) -> object:
-    """Returns the value of a variable of a closure, or MISSING."""
-    try:
-        return cell.cell_contents
-    except ValueError:  # not assigned yet
-        return MISSING
+class ClassAttributes(Attributes):
+    """The attributes of a class itself, without those of its bases, as a mapping.
+
+    Attributes:
+        entries: Python's own mapping, which can't be written to.
+    """
+
+    def __init__(self, owner: type):
+        self.entries = vars(owner)
+        super().__init__(owner, self.entries)  # type: ignore[arg-type]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.entries[name]
+
+
+class Place:
+    """Where a value is: an entry of a mapping, as an attribute or a global.
+
+    Args:
+        holder: the mapping; Attributes for what isn't in a dict.
+    """
+
+    __slots__ = ("holder", "name")
+
+    def __init__(self, holder: Any, name: object):
+        self.holder, self.name = holder, name
+
+    @property
+    def key(self) -> tuple[int, type, object]:
+        """What tells a place from others: 1 and True are two names."""
+        owner = self.holder.owner if isinstance(self.holder, Attributes) else self.holder
+        return id(owner), type(self.name), self.name
+
+    def read(self) -> object:
+        """Returns the value, or MISSING."""
+        return self.holder.get(self.name, MISSING)
+
+    def write(self, value: object) -> None:
+        """Replaces the value; MISSING removes it."""
+        if value is MISSING:
+            del self.holder[self.name]
+        else:
+            self.holder[self.name] = value
+
+    def term(self, was: object, named: Callable[[object], str]) -> str:
+        """Returns the text of an expression that is true if the value is the same object, or still MISSING.
+
+        Args:
+            named: returns a name for an object, by which the text refers to it.
+        """
+        if was is MISSING:
+            return f"{named(self.name)} not in {named(entries_of(self.holder))}"
+        if type(self.holder) is Attributes:
+            return f"{named(self.holder.owner)}.{self.name} is {named(was)}"
+        return f"{named(entries_of(self.holder))}[{named(self.name)}] is {named(was)}"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Place) and self.holder is other.holder and self.name == other.name
+
+    def __hash__(self) -> int:
+        return hash((id(self.holder), self.name))
+
+    def __str__(self) -> str:
+        return str(self.name)
+
+
+class Variable(Place):
+    """A variable of a closure, as the place of a value."""
+
+    __slots__ = ()
+
+    def __init__(self, cell: types.CellType):
+        super().__init__(cell, None)
+
+    def read(self) -> object:
+        return content(self.holder)
+
+    def write(self, value: object) -> None:
+        if value is not MISSING:
+            self.holder.cell_contents = value
+
+    def term(self, was: object, named: Callable[[object], str]) -> str:
+        return f"{named(self.holder)}.cell_contents is {named(was)}"
+
+    def __str__(self) -> str:
+        return "a variable of a closure"
+
+
+def entries_of(mapping: Mapping) -> Mapping:
+    """Returns the mapping that Python itself looks names up in."""
+    return mapping.entries if isinstance(mapping, ClassAttributes) else mapping

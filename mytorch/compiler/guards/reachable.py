@@ -6,9 +6,7 @@ import functools
 import os
 import types
 from abc import ABCMeta
-from collections import deque
-from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,49 +16,26 @@ from ...nn.hooks import Hooks
 from ...nn.module import REGISTRIES, Module
 from ...optim.lr_scheduler import LRScheduler
 from ...optim.optimizer import Optimizer
-from ..graph_breaks.code import (
-    attributes_in,
-    compares_identity,
-    gets_at_classes,
-    gets_at_others,
-    globals_in,
-    names_in,
-    names_of_class,
-    stores_in,
-)
-from ..graph_breaks.loads import Loads
-from ..graph_breaks.opaque import CONTAINERS, WRAPPERS, is_foreign, objects_in, parts_of, why_opaque
-from ..graph_breaks.refusals import Refusals
-from .kinds import is_followed, is_own, is_users, methods_of, slots_of
-from .places import Attributes, Place, content
-from .snapshot import PLAIN, Snapshot
+from .allowed import CONTAINERS, HOLDERS, WRAPPERS, objects_in, parts_of, why_opaque
+from .array_reads import ArrayReads
+from .bytecode import Uses, names_in, names_of_class
+from .loads import Load, Loads
+from .modules import has_own_attributes, is_foreign, is_mytorchs, is_numeric, is_users
+from .named_attributes import NamedAttributes
+from .places import Attributes, Place, Variable, content
+from .snapshot import Snapshot
+from .state_guards import PLAIN
 
 _RATES = {"param_groups", "get_last_lr", "_last_lr", "last_epoch"}
 _HELD = {*REGISTRIES, "_non_persistent_buffers_set"}  # a module's own, which are never replaced
 _LISTS_BUFFERS = {"state_dict", "load_state_dict"}  # those that aren't persistent excepted
 _OF_CLASSES = {"__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__abstractmethods__"}
 _OF_OPTIMIZERS = {"state", "defaults", "param_groups", "pending_clip", "_group_states", "_hooks", "_stepped"}
-_OF_CALLABLES = ("func", "args", "keywords", "__self__", "__func__", "__wrapped__")
 _OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__")
 _DESCRIBE = {"__name__", "__qualname__", "__doc__", "__annotations__", "__module__"}
 _MAKES = ("__init__", "__new__", "__post_init__")  # methods that have run for objects which are there
 _COMPUTE = {"__getattr__", "__getattribute__"}
 _OF_MODULES = {*dir(Module), "forward", "training"}  # names by which the package gets at a module
-
-
-@dataclass
-class _Named:
-    """What is followed by the names that functions have.
-
-    Attributes:
-        entries: attributes of a module, an object or a class.
-        known: those that were followed, or never are.
-        owners: the ids of the object, or of those of the class; None for a module.
-    """
-
-    entries: Mapping
-    known: set[str]
-    owners: list[int] | None
 
 
 class Reachable:
@@ -69,171 +44,78 @@ class Reachable:
 
     Of instances of the user's classes, and of these, only attributes count that one of the functions names,
     unless one gets at others by `getattr` or the like. Code of Python, NumPy and mytorch is taken as
-    constant; installed packages are followed as the user's own. What is opaque isn't: see `Refusals`.
+    constant; installed packages are followed as the user's own. What is opaque isn't: see `allowed`.
 
     Args:
         roots: what a function uses for certain.
         inputs: where values may change.
 
     Attributes:
-        snapshot: the values that it found.
-        tensors: those that it found.
-        refusals: where something opaque is loaded.
+        snapshot: the guards of the values that were found.
+        tensors: the tensors that were found.
+        functions: the user's functions that may run.
+        loads: what they load by names.
+        modules: where they load modules whose functions compute, by the id of the code, and the offset.
+        opaque: the opaque attributes of objects, by name.
         caches: functions that keep their results (`functools.lru_cache`).
-        asks_types: whether a function calls `type`, so that what stands for a number isn't as good as one.
-        asks_identity: whether a function asks what is the same object (`x is y`), other than None.
-        names: of globals and attributes in the functions that it found.
-        seen: all objects that it found, by their ids; may be cleared.
+        uses: what the code of the functions uses.
+        seen: all objects that were found, by their ids; may be cleared.
     """
 
     def __init__(self, *roots: object, inputs: Container[Place] = ()):
         self.snapshot = Snapshot(inputs)
         self.tensors: dict[Tensor, None] = {}
-        self.refusals = Refusals()
+        self.functions: list[types.FunctionType] = []
+        self.loads: list[Load] = []
+        self.modules: set[tuple[int, int]] = set()
+        self.opaque: dict[str, str] = {}
         self.caches: list[Any] = []
-        self.asks_types = self.asks_identity = self._is_dynamic = self._makes = False
-        self.names: set[str] = set()
-        self._by_name: dict[int, _Named] = {}  # by the ids of modules, objects and classes
-        self._accessed: dict[str, set[str]] = {}  # attributes, and of which attributes: see `attributes_in`
-        self._found_as: dict[int, set[str]] = {}  # by the ids of objects, the names of entries with them
-        self._computed = {*_OF_CALLABLES}  # names of properties and the like
-        self._stored: set[str | None] = set()  # names that objects may get; None for any: see `stores_in`
+        self.uses = Uses()
+        self._attributes, self._array_reads = NamedAttributes(self.uses), ArrayReads()
         self._tuned: list[Optimizer | LRScheduler] = []
         self._with_methods: list[Optimizer] = []
         self._kinds: list[type] = []  # of objects
-        self.seen = seen = {}  # the ids hold as long as the objects are here
-        waiting = list(reversed(roots))
-        while waiting or (waiting := [*self._named()]):
-            x = waiting.pop()
-            if isinstance(x, str):
-                self._stored.add(x)  # which may be the name of a field
-            if type(x) in PLAIN or id(x) in seen or why_opaque(x) is not None:
-                continue
-            seen[id(x)] = x
-            waiting += reversed([*self._inside(x)])  # parameters shall be found in their order
-        described = sorted(_DESCRIBE & self.names)
-        for x in [*seen.values(), *self.snapshot.classes] if described else ():
-            if isinstance(x, (type, types.FunctionType)) and not is_foreign(x.__module__):
-                self._describe(x, described)
-        asks = self._is_dynamic or "hasattr" in self.names
-        if asks or "getattr" in self.names:  # of what isn't there, perhaps
-            for x in seen.values():
-                is_named = isinstance(x, (types.FunctionType, types.ModuleType)) and is_users(x)
-                is_named = is_named or isinstance(x, functools.partial)
-                if is_named or (isinstance(x, Tensor) and hasattr(x, "__dict__")):
-                    self.snapshot.keep_names(vars(x))
-                elif asks and isinstance(x, Module):
-                    for kind in type(x).__mro__[:-1]:
-                        self.snapshot.keep_class(kind)
-        if self._is_dynamic or not self.names.isdisjoint(_LISTS_BUFFERS):
-            for x in seen.values():
-                if isinstance(x, Module):
-                    self.snapshot.keep_items(x._non_persistent_buffers_set)
+        self.seen: dict[int, object] = {}  # the ids hold as long as the objects are here
+        self._walk([*reversed(roots)])
+        self._guard_descriptions()
+        self._guard_absent_names()
 
     @property
     def reads_rates(self) -> bool:
         """Whether a function names the options of optimizers, or what schedules hold."""
-        return not self.names.isdisjoint(_RATES)
+        return not self.uses.names.isdisjoint(_RATES)
 
-    def _describe(self, x: type | types.FunctionType, names: list[str]) -> None:
-        """Keeps the name of a function or a class, its docstring or annotations."""
-        if isinstance(x, type) and "__annotations__" not in vars(x):  # to ask would make them
-            names = [name for name in names if name != "__annotations__"]
-        for name in names:
-            self.snapshot.keep_entry(Attributes(x, names), name)
-        for found in [x.__annotations__] if "__annotations__" in names else []:
-            self.snapshot.keep_names(found, True)
-            for name in found:
-                self.snapshot.keep_entry(found, name)
+    def _walk(self, waiting: list[object]) -> None:
+        while waiting or (waiting := [*self._later()]):
+            x = waiting.pop()
+            if isinstance(x, str):
+                self.uses.stored.add(x)  # which may be the name of a field
+            if type(x) in PLAIN or id(x) in self.seen or why_opaque(x) is not None:
+                continue
+            self.seen[id(x)] = x
+            waiting += reversed([*self._inside(x)])  # parameters shall be found in their order
 
-    def _named(self) -> Iterator[object]:
+    def _later(self) -> Iterator[object]:
         """Yields what is found by the names that functions have: in Python's modules, in objects and their
         classes, and the options of optimizers, which need not be the same where `step()` alone reads them."""
-        found = [*self._by_names(set().union(*self._accessed.values()))]
-        known = set().union(*self._found_as.values())
-        yield from found or self._by_names(known)  # at last also attributes of what wasn't found anywhere
+        found = [x for named in self._attributes.unfollowed() for x in self._of_dict(*named)]
+        yield from found
+        for named in self._attributes.unfollowed_elsewhere() if not found else ():
+            yield from self._of_dict(*named)
         while self.reads_rates and self._tuned:
-            x = self._tuned.pop()
-            if isinstance(x, Optimizer):  # whose load_state_dict() makes other dicts
-                self.snapshot.keep_entry(Attributes(x, ("param_groups",)), "param_groups")
-                self.snapshot.keep_items(x.param_groups)
-            for options in x.param_groups if isinstance(x, Optimizer) else [x.__dict__]:
-                names = [name for name in options if name not in ("params", "optimizer")]
-                yield from self._of_dict(options, names)
-        while "state" in self.names and self._with_methods:
+            yield from self._of_rates(self._tuned.pop())
+        while "state" in self.uses.names and self._with_methods:
             yield self._with_methods.pop().state
-        while self._makes and self._kinds:
+        while self.uses.gets_at_classes and self._kinds:
             yield self._kinds.pop()  # with what makes its objects
 
-    def _by_names(self, known: set[str]) -> Iterator[object]:
-        """Yields what is found by names.
-
-        Args:
-            known: the names of attributes which are other objects than those that weren't found as these: of
-                `x.optimizer.step` no object has to have a `step` but what was found as "optimizer", unless
-                a function may give an object an attribute `optimizer`.
-        """
-        known = set() if None in self._stored else known - self._computed - self._stored - {""}
-        for named in self._by_name.values():
-            names = named.entries.keys() - named.known
-            if named.owners is None:
-                names &= names if self._is_dynamic else self.names
-            elif not self._is_dynamic:
-                others = known.difference(*[self._found_as.get(owner, ()) for owner in named.owners])
-                names = {name for name in names if not self._accessed.get(name, others) <= others}
-            named.known |= names
-            yield from self._of_dict(named.entries, sorted(names))
-
     def _inside(self, x: object) -> Iterator[object]:
-        if isinstance(x, Tensor):
-            self.tensors[x] = None
-            if hasattr(x, "__dict__"):  # a parameter, which may have more attributes
-                self._by_name[id(x)] = _Named(x.__dict__, set(), [id(x)])
-            if not is_foreign(type(x).__module__):
-                yield type(x)
-            if x._node is not None and x._node.hooks:
-                yield from x._node.hooks.values()
-        elif isinstance(x, Optimizer):
-            self._tuned.append(x)
-            held = Attributes(x, ("state", "defaults"))
-            self._by_name[id(x)] = _Named(held, set(), [id(x)])
-            for group in x.param_groups:
-                self.tensors.update(dict.fromkeys(group["params"]))
-            yield from self._of_optimizer(x)
-        elif isinstance(x, LRScheduler):
-            yield from self._of_scheduler(x)
-        elif isinstance(x, types.FunctionType):
-            yield from self._of_function(x)
-        elif isinstance(x, (types.BuiltinMethodType, types.MethodWrapperType)):
-            self.names.add(x.__name__)  # `hasattr`, say, under another name
-            self._is_dynamic = self._is_dynamic or x is dir
-            yield x.__self__
-        elif isinstance(x, types.ModuleType):
-            if is_users(x):
-                self._by_name[id(x)] = _Named(vars(x), set(), None)
-                yield from self._of_dict(Attributes(x, ("__class__",)), ("__class__",))
-        elif isinstance(x, (functools.partial, types.MethodType, *WRAPPERS)):
-            for name in ("func", "args", "keywords") if isinstance(x, functools.partial) else ():
-                self.snapshot.keep_entry(Attributes(x, (name,)), name)  # `__setstate__` replaces them
-            yield from parts_of(x)
-        elif isinstance(x, CONTAINERS):
-            yield from self._of_container(x)
-        elif isinstance(x, np.ndarray):
-            self.snapshot.keep_array(x)
-            yield from objects_in(x)
-        elif isinstance(x, os._Environ):
-            yield x._data
-        elif isinstance(x, type):
-            yield from self._of_class(x)
-        elif isinstance(x, Module):
-            for registry in REGISTRIES:
-                yield from self._of_container(x.__dict__[registry], is_ordered=registry == "_modules")
-            yield from self._of_object(x, [name for name in x.__dict__ if name not in _HELD])
-        elif isinstance(x, Hooks) or is_followed(x):
-            yield from self._of_object(x, x.__dict__)
-        if isinstance(x, CONTAINERS) and is_followed(x):
-            yield from self._of_object(x, x.__dict__)
-        if names := slots_of(x):
+        """Yields the objects of which one consists, and guards them."""
+        follow = next(follow for kinds, follow in _FOLLOW if isinstance(x, kinds))
+        yield from follow(self, x)
+        if names := _slots_of(x):
+            for name in names:
+                self.snapshot.keep_attribute(x, name)  # or that it has no value
             yield from self._of_dict(Attributes(x, names), names)
             yield from self._of_class(type(x))
         if "__wrapped__" in getattr(x, "__dict__", ()) and not isinstance(x, (Tensor, Module)):
@@ -241,40 +123,88 @@ class Reachable:
                 self.caches.append(x)
             yield x.__wrapped__  # a compiled or a cached function
 
-    def _of_container(
-        self, x: list | tuple | Mapping | set | frozenset | deque, is_ordered: bool = True
-    ) -> Iterator[object]:
-        if isinstance(x, (list, set, deque)):
-            self.snapshot.keep_items(x)
+    # What is inside of an object, for each kind of objects.
+
+    def _of_tensor(self, x: Tensor) -> Iterator[object]:
+        self.tensors[x] = None
+        if hasattr(x, "__dict__"):  # a parameter, which may have more attributes
+            self._attributes.add(x, x.__dict__, set(), x)
+        if not is_foreign(type(x).__module__):
+            yield type(x)
+        if x._node is not None and x._node.hooks:
+            yield from x._node.hooks.values()
+
+    def _of_bound(self, x: types.BuiltinMethodType | types.MethodWrapperType) -> Iterator[object]:
+        self.uses.names.add(x.__name__)  # `hasattr`, say, under another name
+        self.uses.is_dynamic = self.uses.is_dynamic or x is dir
+        yield x.__self__
+
+    def _of_python_module(self, x: types.ModuleType) -> Iterator[object]:
+        if is_users(x):
+            self._attributes.add(x, vars(x), set())
+            yield from self._of_dict(Attributes(x, ("__class__",)), ("__class__",))
+
+    def _of_wrapper(self, x: object) -> Iterator[object]:
+        for name in ("func", "args", "keywords") if isinstance(x, functools.partial) else ():
+            self.snapshot.keep_attribute(x, name)  # `__setstate__` replaces them
+        yield from parts_of(x)
+
+    def _of_array(self, x: np.ndarray) -> Iterator[object]:
+        self.snapshot.keep_array(x)
+        yield from objects_in(x)
+
+    def _of_environment(self, x: os._Environ) -> Iterator[object]:
+        yield x._data
+
+    def _of_container(self, x: Any) -> Iterator[object]:
+        yield from self._of_items(x)
+        yield from self._of_instance(x)
+
+    def _of_items(self, x: Any, is_ordered: bool = True) -> Iterator[object]:
         if isinstance(x, Mapping):
             self.snapshot.keep_names(x, is_ordered)
+        elif not isinstance(x, (tuple, frozenset)):
+            self.snapshot.keep_items(x)
         for name, item in zip(getattr(x, "_fields", ()), x, strict=False):
-            self._found_as.setdefault(id(item), set()).add(name)
+            self._attributes.found(name, item)
+        self._array_reads.add_items(x.values() if isinstance(x, Mapping) else x)
         yield from x  # also the keys of a dict
         if isinstance(x, Mapping):
             yield from self._of_dict(x, x)
+
+    def _of_module(self, x: Module) -> Iterator[object]:
+        for registry in REGISTRIES:
+            yield from self._of_items(x.__dict__[registry], is_ordered=registry == "_modules")
+        yield from self._of_object(x, [name for name in x.__dict__ if name not in _HELD])
+
+    def _of_instance(self, x: object) -> Iterator[object]:
+        if isinstance(x, Hooks) or _is_followed(x):
+            yield from self._of_object(x, x.__dict__)
 
     def _of_object(self, x: object, names: Iterable[str]) -> Iterator[object]:
         """Yields attributes of an object: of a user's class only those that functions name."""
         kind = type(x)
         self.snapshot.keep_names(x.__dict__)
         if not is_foreign(kind.__module__):
-            self.snapshot.keep_entry(Attributes(x, ("__class__",)), "__class__")
-        if not is_own(kind):
-            if not is_foreign(kind.__module__):
-                self._computed |= {name for base in kind.__mro__ for name in vars(base)}
-            yield from self._of_dict(x.__dict__, names)
-            yield from self._of_class(kind)
+            self.snapshot.keep_attribute(x, "__class__")
+        if has_own_attributes(kind):
+            yield from self._of_own_attributes(x, [*names])
             return
-        self._kinds.append(kind)
+        if not is_foreign(kind.__module__):
+            self._attributes.add_computed(name for base in kind.__mro__ for name in vars(base))
+        yield from self._of_dict(x.__dict__, names)
+        yield from self._of_class(kind)
+
+    def _of_own_attributes(self, x: object, names: list[str]) -> Iterator[object]:
+        self._kinds.append(type(x))
         implicit = _OF_MODULES if isinstance(x, Module) else set()
-        yield from self._of_names(x, x, x.__dict__, [*names], implicit)
-        for base in kind.__mro__:
+        yield from self._of_names(x, x, x.__dict__, names, implicit)
+        for base in type(x).__mro__:
             if not is_foreign(base.__module__):
                 found = self.snapshot.keep_class(base)
                 names = [name for name in found if name not in (*_OF_CLASSES, *_MAKES)]
-                self._computed |= {name for name in names if hasattr(found[name], "__get__")}
-                self._is_dynamic = self._is_dynamic or not _COMPUTE.isdisjoint(names)
+                self._attributes.add_computed(name for name in names if hasattr(found[name], "__get__"))
+                self.uses.is_dynamic = self.uses.is_dynamic or not _COMPUTE.isdisjoint(names)
                 implicit = implicit | {name for name in names if name.startswith("__")}
                 yield from self._of_names(base, x, found, names, implicit)
 
@@ -283,19 +213,20 @@ class Reachable:
     ) -> Iterator[object]:  # fmt: skip
         """Yields those attributes of an object, or of its class, that needn't be named; others as soon as a
         function names them."""
-        if id(key) in self._by_name:
-            self._by_name[id(key)].owners.append(id(owner))
-            return
-        self._by_name[id(key)] = _Named(entries, {*entries} - {*names} | implicit, [id(owner)])
-        yield from self._of_dict(entries, [name for name in names if name in implicit])
+        if self._attributes.add(key, entries, {*entries} - {*names} | implicit, owner):
+            yield from self._of_dict(entries, [name for name in names if name in implicit])
 
     def _of_optimizer(self, x: Optimizer) -> Iterator[object]:
         """Yields methods that an optimizer has got, and what those of a user's may use."""
+        self._tuned.append(x)
+        self._attributes.add(x, Attributes(x, ("state", "defaults")), set(), x)
+        for group in x.param_groups:
+            self.tensors.update(dict.fromkeys(group["params"]))
         self.snapshot.keep_parameters(x)
         self.snapshot.keep_names(x.__dict__)
         self.snapshot.keep_names(x._hooks)
         if is_foreign(type(x).__module__):
-            yield from self._of_dict(x.__dict__, methods_of(x))
+            yield from self._of_dict(x.__dict__, _methods_of(x))
             return
         self._with_methods.append(x)
         yield from self._of_dict(x.__dict__, [name for name in x.__dict__ if name not in _OF_OPTIMIZERS])
@@ -305,18 +236,26 @@ class Reachable:
         """Yields methods that a schedule has got, and its optimizer; methods of its class run as they are."""
         self._tuned.append(x)
         self.snapshot.keep_names(x.__dict__)
-        yield from self._of_dict(x.__dict__, methods_of(x))
+        yield from self._of_dict(x.__dict__, _methods_of(x))
         for base in type(x).__mro__:
             if not is_foreign(base.__module__):
                 found = self.snapshot.keep_class(base)
                 for name in found.keys() - _OF_CLASSES:
-                    self.snapshot.keep_entry(found, name)
+                    self.snapshot.keep(Place(found, name))
         yield x.optimizer
+
+    def _of_rates(self, x: Optimizer | LRScheduler) -> Iterator[object]:
+        """Yields the options of an optimizer, or what a schedule holds."""
+        if isinstance(x, Optimizer):  # whose load_state_dict() makes other dicts
+            self.snapshot.keep_attribute(x, "param_groups")
+            self.snapshot.keep_items(x.param_groups)
+        for options in x.param_groups if isinstance(x, Optimizer) else [x.__dict__]:
+            yield from self._of_dict(options, [x for x in options if x not in ("params", "optimizer")])
 
     def _of_class(self, kind: type) -> Iterator[object]:
         """Yields the attributes of a user's class and its bases."""
         if kind is type:
-            self.asks_types = self._is_dynamic = self._makes = True
+            self.uses.add_type()
         if isinstance(kind, ABCMeta):
             self.snapshot.keep_registrations()
         if not is_foreign(type(kind).__module__):
@@ -324,49 +263,132 @@ class Reachable:
         left_out = {*_OF_CLASSES, "step"} if issubclass(kind, Optimizer) else _OF_CLASSES  # it runs as it is
         for base in kind.__mro__:
             if is_foreign(base.__module__):
-                self._stored |= names_of_class(base)
+                self.uses.stored |= names_of_class(base)
             else:
                 found = self.snapshot.keep_class(base)
                 yield from self._of_dict(found, [name for name in found if name not in left_out])
 
     def _of_dict(self, entries: Mapping, names: Iterable[str]) -> Iterator[object]:
         for name in names:
-            if name in entries and self.snapshot.keep_entry(entries, name):
-                self.refusals.note_attribute(name, entries[name])
-                yield self._found(name, entries[name])
-
-    def _found(self, name: str, x: object) -> object:
-        self._found_as.setdefault(id(x), set()).add(name)
-        return x
+            if name in entries and self.snapshot.keep(Place(entries, name)):
+                x = self._attributes.found(name, entries[name])
+                if isinstance(name, str) and (text := why_opaque(x)) is not None:
+                    self.opaque[name] = text
+                yield x
 
     def _of_function(self, function: types.FunctionType) -> Iterator[object]:
         if function is os.getenv:
             yield os.environ
         if is_foreign(function.__module__) and not function.__module__.startswith("namedtuple_"):
-            self._stored |= names_in(function.__code__)
+            self.uses.stored |= names_in(function.__code__)
             return
         for cell in function.__closure__ or ():
-            if self.snapshot.keep_cell(cell):
+            if self.snapshot.keep(Variable(cell)):
                 yield content(cell)
         yield from self._of_dict(Attributes(function, _OF_FUNCTIONS), _OF_FUNCTIONS)
-        code = function.__code__
-        names = names_in(code)
-        if function.__dict__ or function.__name__ in {*names, *code.co_freevars}:  # which may give it some
+        names = {*function.__code__.co_freevars, *names_in(function.__code__)}
+        if function.__dict__ or function.__name__ in names:  # which may give it some
             self.snapshot.keep_names(function.__dict__)
-            is_ours = is_users(function)
-            attributes = [x for x, y in function.__dict__.items() if is_ours or why_opaque(y) is None]
-            yield from self._of_dict(function.__dict__, attributes)
-        if not is_users(function):  # a user's in a wrapper of the package
-            return
-        self.refusals.note_function(function)
-        for load in Loads(function, self.snapshot):
-            self.refusals.note_load(load)
-            yield self._found(load.name.rpartition(".")[2], load.value)
-        self.names |= names
-        self._stored |= stores_in(code)
-        for name, before in attributes_in(code):
-            self._accessed.setdefault(name, set()).add(before)
-        self._is_dynamic = self._is_dynamic or gets_at_others(code, self.refusals.modules)
-        self._makes = self._makes or gets_at_classes(code)
-        self.asks_types = self.asks_types or "type" in globals_in(code)
-        self.asks_identity = self.asks_identity or compares_identity(code)
+            found = {x: y for x, y in function.__dict__.items() if is_users(function) or not why_opaque(y)}
+            yield from self._of_dict(function.__dict__, found)
+        if is_users(function):  # and none of a wrapper of the package
+            yield from self._of_code(function)
+
+    def _of_code(self, function: types.FunctionType) -> Iterator[object]:
+        """Yields what the instructions of a function load."""
+        self.functions.append(function)
+        loads = [*Loads(function, self.snapshot)]
+        for load in loads:
+            if isinstance(load.value, types.ModuleType) and is_numeric(load.value):
+                self.modules.add((id(load.code), load.offset))
+            yield self._attributes.found(load.name.rpartition(".")[2], load.value)
+        self.loads += loads
+        self.uses.add(function.__code__, self.modules)
+        self._array_reads.add_loads(function.__code__, loads)
+
+    def forget_shared_arrays(self, used: Iterable[object]) -> None:
+        """Leaves out the guards of NumPy arrays that functions only make tensors of, whose memory the program
+        itself reads, each time that it runs."""
+        found = [x for x in self.seen.values() if isinstance(x, np.ndarray) and not self.uses.is_dynamic]
+        shared = [x for x in found if self._array_reads.only_shares(x, self._attributes.names_of(x))]
+        used = [x for x in used if isinstance(x, np.ndarray)]
+        self.snapshot.forget_arrays([x for x in shared if any([np.may_share_memory(x, y) for y in used])])
+
+    # What is guarded at the end, when it is known what functions name.
+
+    def _guard_descriptions(self) -> None:
+        """Guards the names of functions and classes, their docstrings and annotations, if functions ask."""
+        names = sorted(_DESCRIBE & self.uses.names)
+        for x in [*self.seen.values(), *self.snapshot.classes] if names else ():
+            if isinstance(x, (type, types.FunctionType)) and not is_foreign(x.__module__):
+                self._guard_description(x, names)
+
+    def _guard_description(self, x: type | types.FunctionType, names: list[str]) -> None:
+        if isinstance(x, type) and "__annotations__" not in vars(x):  # to ask would make them
+            names = [name for name in names if name != "__annotations__"]
+        for name in names:
+            self.snapshot.keep_attribute(x, name)
+        for found in [x.__annotations__] if "__annotations__" in names else []:
+            self.snapshot.keep_names(found, True)
+            for name in found:
+                self.snapshot.keep(Place(found, name))
+
+    def _guard_absent_names(self) -> None:
+        """Guards which attributes objects have, if functions may ask for some that aren't there."""
+        names, is_dynamic = self.uses.names, self.uses.is_dynamic
+        asks = is_dynamic or "hasattr" in names
+        modules = [x for x in self.seen.values() if isinstance(x, Module)]
+        if asks or "getattr" in names:
+            for x in filter(_has_names, self.seen.values()):
+                self.snapshot.keep_names(vars(x))
+        for kind in [kind for x in modules for kind in type(x).__mro__[:-1]] if asks else ():
+            self.snapshot.keep_class(kind)
+        for x in modules if is_dynamic or not names.isdisjoint(_LISTS_BUFFERS) else ():
+            self.snapshot.keep_items(x._non_persistent_buffers_set)
+
+
+# Kinds of objects, and what follows one: the first that fits.
+_FOLLOW: tuple[tuple[Any, Callable[[Reachable, Any], Iterator[object]]], ...] = (
+    (Tensor, Reachable._of_tensor),
+    (Optimizer, Reachable._of_optimizer),
+    (LRScheduler, Reachable._of_scheduler),
+    (types.FunctionType, Reachable._of_function),
+    ((types.BuiltinMethodType, types.MethodWrapperType), Reachable._of_bound),
+    (types.ModuleType, Reachable._of_python_module),
+    ((functools.partial, types.MethodType, *WRAPPERS), Reachable._of_wrapper),
+    (CONTAINERS, Reachable._of_container),
+    (np.ndarray, Reachable._of_array),
+    (os._Environ, Reachable._of_environment),
+    (type, Reachable._of_class),
+    (Module, Reachable._of_module),
+    (object, Reachable._of_instance),
+)
+
+
+def _is_followed(x: object) -> bool:
+    """Returns whether an object consists of its attributes: one of a user's class, of the package's, or of
+    some of Python's."""
+    if not hasattr(x, "__dict__") or isinstance(x, (type, types.ModuleType, types.FunctionType)):
+        return False
+    module, is_function = type(x).__module__, "__wrapped__" in x.__dict__  # or something that stands for one
+    is_ours = is_mytorchs(module) and not isinstance(x, Tensor) and not is_function
+    return is_ours or isinstance(x, HOLDERS) or not is_foreign(module)
+
+
+def _has_names(x: object) -> bool:
+    """Returns whether functions may ask an object for attributes that aren't guarded otherwise."""
+    if isinstance(x, (types.FunctionType, types.ModuleType)):
+        return is_users(x)
+    return isinstance(x, functools.partial) or (isinstance(x, Tensor) and hasattr(x, "__dict__"))
+
+
+def _methods_of(x: object) -> list[str]:
+    """Returns the names of methods that were set on an object itself."""
+    return [name for name in x.__dict__ if callable(getattr(type(x), name, None))]
+
+
+def _slots_of(x: object) -> list[str]:
+    """Returns the names of the attributes for which a user's class, or a base of it, has slots."""
+    bases = [base for base in type(x).__mro__ if not is_foreign(base.__module__)]
+    found = [(name, slot) for base in bases for name, slot in vars(base).items()]
+    return [name for name, slot in found if isinstance(slot, types.MemberDescriptorType)]

@@ -12,7 +12,7 @@ from ...core.closure import extent
 from ...core.tensor import Tensor
 from ..program.instruction import Value
 from ..program.program import fits
-from .places import Comparison
+from .state_guards import Comparison
 
 
 class Owner(NamedTuple):

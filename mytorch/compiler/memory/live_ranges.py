@@ -1,70 +1,15 @@
-"""How long the arrays of a program live, and how much memory it needs at its peak; nothing runs."""
+"""How long the memory of values is needed: which instructions read it, and which are the last."""
 
 from __future__ import annotations
 
-import functools
-import gc
-from collections import Counter
-from collections.abc import Iterable, Iterator
-from types import CellType, FunctionType, MethodType
-from typing import Any, NamedTuple
+from collections.abc import Sequence
 
-from ...backends import threads
-from ...backends.meta.array import MetaArray, new_of, view
-from ...backends.meta.layout import layout
-from ...core.grad_accumulator import LazyGrad
-from ...nn.functional.composite import REGISTRY, use_fused
-from ...utils.nested import mapped
+from ...backends.functions import row_of
 from ..program.instruction import Instruction, Value
-from ..program.kernels import MetaDraw, gradients, with_lazy_gradients
 from ..program.program import Program
-from .buffer_reuse import in_place
-
-_ATTENTION = ("scaled_dot_product_attention", "self_attention")
 
 
-class Held(NamedTuple):
-    """Memory at the peak: the array that it is, or what a kernel saved; its bytes; and what made it."""
-
-    value: Value
-    nbytes: int
-    maker: str
-
-
-class Memory(NamedTuple):
-    """The memory that a program needs, in bytes.
-
-    Attributes:
-        given: of inputs, state and constants, which are there before.
-        peak: of what its instructions make, at the most at a time. What an instruction needs only while it
-            runs isn't in it, except the copies that loops make of arrays which aren't contiguous.
-        at: the number of the instruction with the peak.
-        instruction: it.
-        held: what is alive then, the largest first.
-    """
-
-    given: int
-    peak: int
-    at: int
-    instruction: Instruction | None
-    held: list[Held]
-
-    def __str__(self) -> str:
-        name = "nothing" if self.instruction is None else f"instruction {self.at}, {_call(self.instruction)}"
-        lines = [f"given {size_text(self.given)}, peak {size_text(self.peak)} more at {name}; alive there:"]
-        shown = self.held[:10]
-        lines += [f"  {size_text(x.nbytes):>9}  {x.value.described()} from {x.maker}" for x in shown]
-        if rest := self.held[10:]:
-            lines.append(f"  {size_text(sum(x.nbytes for x in rest)):>9}  {len(rest)} others")
-        return "\n".join(lines)
-
-
-def scheduled(program: Program) -> list[Instruction]:
-    """Returns the instructions as they run."""
-    return in_place(program, with_lazy_gradients(program))
-
-
-def last_uses(program: Program, instructions: list[Instruction]) -> list[list[Value]]:
+def last_uses(program: Program, instructions: Sequence[Instruction]) -> list[list[Value]]:
     """Returns for each instruction the values that no later one takes: their names are deleted after it.
 
     NumPy's views keep the memory alive in which they lie. What the program is given and what it returns
@@ -79,171 +24,31 @@ def last_uses(program: Program, instructions: list[Instruction]) -> list[list[Va
     return found[::-1]
 
 
-def memory_of(program: Program) -> Memory:
-    """Returns the memory that a program needs, with names deleted as by `last_uses`."""
-    given = {*program.inputs, *program.state, *program.constants}
-    keeps, sizes, makers = _Keeps(given, program.bases()), {}, {}
-    count: Counter[Value] = Counter()
-    best = Memory(sum(map(nbytes_of, given)), 0, 0, None, [])
-    instructions = scheduled(program)
-    for number, (i, last) in enumerate(zip(instructions, last_uses(program, instructions), strict=True)):
-        for storage, nbytes in keeps.add(i):
-            sizes[storage], makers[storage] = nbytes, _call(i)
-        count.update([storage for value in i.outputs for storage in keeps.of[value]])
-        alive = [storage for storage in count if storage in sizes]
-        peak = sum([sizes[storage] for storage in alive]) + _copies(i)
-        if peak > best.peak:
-            held = [Held(storage, sizes[storage], makers[storage]) for storage in alive if sizes[storage]]
-            held.sort(key=lambda x: -x.nbytes)
-            best = best._replace(peak=peak, at=number, instruction=i, held=held)
-        count.update(i.outputs if i.name == "host.set_grad" else ())  # `.grad` keeps it
-        count -= Counter([storage for value in last for storage in keeps.of.get(value, ())])  # only those > 0
-    return best
+def makes_new(i: Instruction) -> bool:
+    """Whether an instruction returns new arrays, which share no memory with its arguments. Of others, as
+    kernels and objects of Python, it isn't known what they return or keep."""
+    row = row_of(i.name)
+    return i.name == "loop" or (row is not None and row.is_new)
 
 
-class _Keeps:
-    """What each value keeps alive.
+class LiveRanges:
+    """When storages are read and written, by the numbers of instructions.
 
     Attributes:
-        of: by value, the storages, each given by its first value; what a kernel saves keeps its arguments or
-            new arrays, which the value that stands for it stands for.
+        keeps: for each value the storages in which it may lie, or which it may keep alive.
+        reads: for each storage the instructions that take a value which keeps it, in order.
+        writes: for each storage the instructions that write to it.
     """
 
-    def __init__(self, given: Iterable[Value], bases: dict[Value, Value]):
-        self._bases = bases
-        self.of: dict[Value, list[Value]] = {value: [value] for value in given}
-        self._saved: dict[Value, tuple[Any, _Arrays]] = {}
-
-    def add(self, i: Instruction) -> list[tuple[Value, int]]:
-        """Returns the storages that an instruction makes, with their bytes."""
-        if i.name == "kernel":
-            return self._kernel(i)
-        if i.name == "kernel.vjp" and i.args[0] in self._saved:
-            return self._vjp(i)
-        made = []
-        for value in i.outputs:
-            if value.of is None:
-                made.append((value, nbytes_of(value)))
-            self.of[value] = self.of.get(self._bases[value], [value])
-        if i.name == "loop":
-            outputs = dict(zip(i.kwargs["loop"].outputs, i.outputs, strict=True))
-            for k, x in i.kwargs["loop"].places:
-                self.of[outputs[k]] = self.of[i.args[x]]
-                made.remove((outputs[k], nbytes_of(outputs[k])))
-        return made
-
-    def _kernel(self, i: Instruction) -> list[tuple[Value, int]]:
-        """A kernel's variant runs on meta arrays, to see which ones its vjp keeps."""
-        name, *args = i.args
-        *results, saved = i.outputs
-        arrays = _Arrays(self._bases)
-        args = [mapped(arrays.of, x) for x in args]
-        composite = REGISTRY[name]
-        result, vjp = composite.manual_variant.forward(*args)
-        self._saved[saved] = vjp, arrays
-        for value, x in zip(results, result if composite.outputs else [result], strict=True):
-            arrays.name(x, value)
-            self.of[value] = [value]
-        self.of[saved], new = [saved], 0
-        for x in {id(x.storage): x for x in _arrays_in(vjp, set())}.values():
-            known = arrays.named.get(id(x.storage))
-            new += x.storage.nbytes if known is None else 0
-            self.of[saved] += [] if known is None else self.of[known]
-        if name in _ATTENTION and use_fused.default and threads.installed():
-            heads = args[1] if name == "self_attention" else 1
-            new = 8 * heads * args[0].size // args[0].shape[-1]  # two numbers a query, no probabilities
-        return [*[(value, nbytes_of(value)) for value in results], (saved, new)]
-
-    def _vjp(self, i: Instruction) -> list[tuple[Value, int]]:
-        """The same array may be the gradient of two arguments, or what the vjp was given."""
-        vjp, arrays = self._saved[i.args[0]]
-        grads, made = gradients(vjp, mapped(arrays.of, i.args[1]), i.kwargs["wanted"]), []
-        for value, k in zip(i.outputs, i.kwargs["wanted"], strict=True):
-            if k in i.kwargs.get("lazy", ()):
-                self.of[value] = []  # computed where it will be
-                continue
-            grad = grads[k].array() if type(grads[k]) is LazyGrad else grads[k]
-            same = arrays.named.get(id(grad.storage)) if grad.shape == value.shape else None
-            self.of[value] = [value] if same is None else self.of[same]
-            if same is None:
-                arrays.name(grad, value)
-                made.append((value, nbytes_of(value)))
-        return made
-
-
-class _Arrays:
-    """Meta arrays that stand for values.
-
-    Attributes:
-        named: the value for each storage, by its id.
-    """
-
-    def __init__(self, bases: dict[Value, Value]) -> None:
-        self._bases = bases
-        self.named: dict[int, Value] = {}
-        self._arrays: dict[Value, MetaArray] = {}
-
-    def of(self, value: object) -> Any:
-        """Returns the array of a value; what isn't one as it is."""
-        if not isinstance(value, Value):
-            return value
-        if value.dtype.kind == "O":
-            return MetaDraw()
-        first = self._bases[value]
-        base = self._arrays.get(first)
-        if base is None:
-            base = self._arrays[first] = new_of(layout(first.shape, first.strides, first.dtype))
-            self.name(base, first)
-        return base if value is first else view(base, layout(value.shape, value.strides, value.dtype))
-
-    def name(self, x: MetaArray, value: Value) -> None:
-        self.named.setdefault(id(x.storage), value)
-        self._arrays.setdefault(value, x)  # it stays alive, and its id its own
-
-
-def _arrays_in(x: object, seen: set[int]) -> Iterator[MetaArray]:
-    """Yields the arrays that a function holds."""
-    if id(x) in seen:
-        return
-    seen.add(id(x))
-    if isinstance(x, MetaArray):
-        yield x
-        inner = []
-    elif isinstance(x, FunctionType):
-        inner = [x.__closure__, x.__defaults__]
-    elif isinstance(x, MethodType):
-        inner = [x.__self__, x.__func__]
-    elif isinstance(x, functools.partial):
-        inner = [x.func, x.args, x.keywords]
-    elif isinstance(x, CellType):
-        inner = gc.get_referents(x)  # its content; nothing if it isn't set
-    else:
-        inner = x if isinstance(x, (tuple, list)) else x.values() if isinstance(x, dict) else []
-        inner = inner or list(vars(x).values() if hasattr(x, "__dict__") and not isinstance(x, type) else [])
-    for item in inner:
-        yield from _arrays_in(item, seen)
-
-
-def _copies(i: Instruction) -> int:
-    """Returns the bytes of the copies that a loop makes of arrays that aren't contiguous."""
-    if i.name != "loop":
-        return 0
-    arrays = [layout(x.shape, x.strides, x.dtype) for x in dict.fromkeys(i.args)]
-    return sum([x.nbytes for x in arrays if not x.flags.c_contiguous])
-
-
-def nbytes_of(value: Value) -> int:
-    """Returns the bytes of the elements."""
-    return value.size * value.dtype.itemsize
-
-
-def _call(i: Instruction) -> str:
-    return repr(i.args[0]) if i.name == "kernel" else i.name
-
-
-def size_text(nbytes: int) -> str:
-    """Returns a number of bytes as "1.5 MB"."""
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if nbytes >= size:
-            return f"{nbytes / size:.1f} {unit}"
-    return f"{nbytes} B"
+    def __init__(self, program: Program, instructions: Sequence[Instruction]):
+        self.keeps = {value: {value} for value in (*program.inputs, *program.state, *program.constants)}
+        self.reads: dict[Value, list[int]] = {}
+        self.writes: dict[Value, list[int]] = {}
+        for number, i in enumerate(instructions):
+            taken = {storage for value in i.inputs() for storage in self.keeps.get(value, ())}
+            for storage in taken:
+                self.reads.setdefault(storage, []).append(number)
+            for storage in i.written:
+                self.writes.setdefault(storage, []).append(number)
+            shared = set() if makes_new(i) else taken
+            self.keeps |= {value: {value.storage} | shared for value in i.outputs}

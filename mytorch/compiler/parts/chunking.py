@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import product, starmap
 from typing import Any
 
 import numpy as np
@@ -12,16 +13,17 @@ from ...backends.device import CPU, RawArray
 from ...core.op import as_raw
 from ...core.overriding import overriding
 from ...core.tensor import Tensor, from_raw, raw_of
-from ...utils.reading import is_count
-from ..memory.live_ranges import Memory, size_text
-from ..program.program import Program, Value, check_inputs, mapped
+from ...utils.nested import mapped
+from ..memory.peak import Memory, size_text
+from ..program.instruction import Value
+from ..program.program import Program, check_inputs
 from .crossing import PRICES
 from .cutting import scaled
-from .plan import Plan, rows_of
+from .limits import bytes_of
 from .stage import Stage
+from .stages import Stages, rows_of
 
 PARTS = 64  # the time of calling that many programs is small beside that of what they do
-_UNITS = {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
 class Chunked:
@@ -30,7 +32,7 @@ class Chunked:
     Instructions that treat the rows of the batch by themselves run in loops over parts of it; sums over the
     batch are added up. The others run between the loops, on whole arrays, which the loops store.
 
-    What a later loop takes of an earlier one is stored, too, or computed again. Four plans are tried, and the
+    What a later loop takes of an earlier one is stored, too, or computed again. Four ways are tried, and the
     first one that needs at most 64 parts is taken; if there is none, the one with the smallest peak:
 
     1. All that a later loop takes is stored: nothing is computed twice.
@@ -59,39 +61,39 @@ class Chunked:
     """
 
     def __init__(self, program: Program, memory: int | str):
-        limit = _bytes_of(memory)
+        limit = bytes_of(memory, "chunked")
         self.name, self.inputs = program.name, program.inputs
         self._whole = program.optimized()
         self.rows, self.peak = rows_of(program), self._whole.memory().peak
         if self.peak <= limit and program.device is CPU:
             return
-        self._plan = plan = Plan(program)
-        if not plan.cuts:
+        self._stages = stages = Stages(program)
+        if not stages.levels.cuts:
             needed = _described(self._whole.memory(), memory)
             raise ValueError(
                 f"{self.name}: no instruction can be cut along the batch; the whole needs {needed}"
             )
-        self._whole, rows = None, -(-plan.rows // PARTS)
-        self._plan = plan = _chosen(plan, rows, limit)
-        if plan.peak(1) > limit:
-            needed = _described(max(plan.memories(1), key=lambda memory: memory.peak), memory)
+        self._whole, rows = None, -(-stages.rows // PARTS)
+        self._stages = stages = _chosen(stages, rows, limit)
+        if stages.peak(1) > limit:
+            needed = _described(max(stages.memories(1), key=lambda memory: memory.peak), memory)
             raise ValueError(f"{self.name}: a row at a time needs {needed}")
-        low, high = 1, plan.rows + 1  # binary search: `low` rows fit, `high` don't
+        low, high = 1, stages.rows + 1  # binary search: `low` rows fit, `high` don't
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (middle, high) if plan.peak(middle) <= limit else (low, middle)
-        parts = -(-plan.rows // low)
-        self.rows = -(-plan.rows // parts)
-        self.peak = plan.peak(self.rows)
+            low, high = (middle, high) if stages.peak(middle) <= limit else (low, middle)
+        parts = -(-stages.rows // low)
+        self.rows = -(-stages.rows // parts)
+        self.peak = stages.peak(self.rows)
 
     def __str__(self) -> str:
         if self._whole is not None:
             return str(self._whole)
-        plan = self._plan
-        lines = [f"{self.name}: parts of {self.rows} of {plan.rows} rows, peak {size_text(self.peak)}"]
-        for stage, alive in zip(plan.stages, plan.crossings(), strict=True):
+        stages = self._stages
+        lines = [f"{self.name}: parts of {self.rows} of {stages.rows} rows, peak {size_text(self.peak)}"]
+        for stage, alive in zip(stages.all, stages.crossings(), strict=True):
             lines += ["for each part:"] * stage.is_loop + [str(stage.program(self.rows))]
-            if alive and stage is not plan.stages[-1]:
+            if alive and stage is not stages.all[-1]:
                 values = ", ".join([f"{x.described()} ({size_text(n)})" for x, n in alive.items()])
                 lines.append(f"stored, {size_text(sum(alive.values()))}: {values}")
         return "\n".join(lines)
@@ -105,22 +107,22 @@ class Chunked:
         if self._whole is not None:
             return self._whole(*raws)
         check_inputs(self.name, self.inputs, raws)
-        return run_parts(self._plan, raws, self.rows, self._plan.rows)
+        return run_parts(self._stages, raws, self.rows, self._stages.rows)
 
 
-def _chosen(plan: Plan, rows: int, limit: float) -> Plan:
-    """Returns the first plan that parts of some rows fit with; else the one with the smallest peak.
+def _chosen(stages: Stages, rows: int, limit: float) -> Stages:
+    """Returns the first stages that parts of some rows fit with; else the one with the smallest peak.
 
     Args:
-        plan: the one that stores all.
+        stages: the one that stores all.
     """
-    plans = [plan]
+    ways = [stages]
     for price in PRICES:
-        if price != plan.price:
-            plans.append(Plan(plan.program, price))
-        if plans[-1].peak(rows) <= limit:
-            return plans[-1]
-    return min(plans, key=lambda plan: plan.peak(1))
+        if price != stages.price:
+            ways.append(Stages(stages.program, price))
+        if ways[-1].peak(rows) <= limit:
+            return ways[-1]
+    return min(ways, key=lambda stages: stages.peak(1))
 
 
 def _described(needed: Memory, limit: int | str) -> str:
@@ -132,7 +134,7 @@ def _described(needed: Memory, limit: int | str) -> str:
     return f"{size_text(needed.peak)}, the limit is {limit}; at {at} these are alive: {alive}"
 
 
-def run_parts(plan: Plan, raws: list[RawArray], now: int, rows: int) -> Any:
+def run_parts(stages: Stages, raws: list[RawArray], now: int, rows: int) -> Any:
     """Returns what a program returns, computed in parts.
 
     Args:
@@ -142,51 +144,72 @@ def run_parts(plan: Plan, raws: list[RawArray], now: int, rows: int) -> Any:
     Raises:
         ValueError: it writes to state that shares memory with an input.
     """
-    known = dict(zip(plan.program.inputs, raws, strict=True)) | plan.program.constants
-    for value, raw in plan.program.state.items():
-        owner = plan.program.owners.get(value, lambda: None)()
-        known[value] = raw if owner is None else owner._data._array
-    written = [known[x] for x in plan.changed if x in plan.program.state]
-    if any([np.may_share_memory(a, b) for a in written for b in raws]):
-        raise ValueError(f"{plan.program.name}: it writes to a tensor that shares memory with another")
-    for stage in plan.stages:
-        if stage.is_loop:
-            _run_loop(plan, stage, known, now, rows)
-        else:
-            results = _called(stage.program(now), [known[x] for x, _ in stage.inputs])
-            known |= dict(zip(stage.outputs, results, strict=True))
-            del results
-        for x in [x for x in known if x in plan.makers and plan.last.get(x, -1) <= stage.number]:
-            del known[x]
-    outputs = plan.program.outputs
+    known = dict(zip(stages.program.inputs, raws, strict=True)) | stages.program.constants
+    known |= _state_of(stages.program)
+    written = [known[x] for x in stages.levels.changed & stages.program.state.keys()]
+    if any(starmap(np.may_share_memory, product(written, raws))):
+        raise ValueError(f"{stages.program.name}: it writes to a tensor that shares memory with another")
+    run = _Run(stages, known, now, rows)
+    for stage in stages.all:
+        run.loop(stage) if stage.is_loop else run.once(stage)
+        run.drop_after(stage)
+    outputs = stages.program.outputs
     return mapped(lambda x: from_raw(as_raw(known[x])) if isinstance(x, Value) else x, outputs)
 
 
-def _run_loop(plan: Plan, stage: Stage, known: dict[Value, RawArray], now: int, rows: int) -> None:
-    for y, kind in stage.outputs.items():
-        if isinstance(kind, int):
-            known[y] = np.empty(scaled(y.shape, kind, plan.rows, rows), y.dtype)
-    for start in range(0, rows, now):
-        stop = min(start + now, rows)
-        args = [_part(plan, x, known[x], dim, start, stop) for x, dim in stage.inputs]
-        results = _called(stage.program(stop - start), args)
-        for (y, kind), part in zip(stage.outputs.items(), results, strict=True):
-            if isinstance(kind, int):
-                _part(plan, y, known[y], kind, start, stop)[...] = part
-            elif start:
-                with np.errstate(all="ignore"):  # inf and NaN are values
-                    getattr(np, kind)(known[y], part, out=known[y])
-            else:
-                known[y] = np.array(part)
-            del part
-        del args, results
+def _state_of(program: Program) -> dict[Value, RawArray]:
+    """Returns the arrays that the tensors of the state have now."""
+    owners = {value: reference() for value, reference in program.owners.items()}
+    return program.state | {value: x._data._array for value, x in owners.items() if x is not None}
 
 
-def _part(plan: Plan, x: Value, raw: RawArray, dim: int | None, start: int, stop: int) -> RawArray:
-    if dim is None:
-        return raw
-    unit = x.shape[dim] // plan.rows
-    return raw[(slice(None),) * dim + (slice(start * unit, stop * unit),)]
+@dataclass
+class _Run:
+    """A run of stages in parts of some rows, with the arrays that are known so far."""
+
+    stages: Stages
+    known: dict[Value, RawArray]
+    now: int
+    rows: int
+
+    def once(self, stage: Stage) -> None:
+        results = _called(stage.program(self.now), [self.known[x] for x, _ in stage.inputs])
+        self.known |= dict(zip(stage.outputs, results, strict=True))
+
+    def loop(self, stage: Stage) -> None:
+        for y, dim in stage.outputs.items():
+            if isinstance(dim, int):
+                self.known[y] = np.empty(scaled(y.shape, dim, self.stages.rows, self.rows), y.dtype)
+        for start in range(0, self.rows, self.now):
+            stop = min(start + self.now, self.rows)
+            args = [self._part(x, dim, start, stop) for x, dim in stage.inputs]
+            results = _called(stage.program(stop - start), args)
+            for (y, kind), part in zip(stage.outputs.items(), results, strict=True):
+                if isinstance(kind, int):
+                    self._part(y, kind, start, stop)[...] = part
+                else:
+                    self._combine(y, kind, part, is_first=not start)
+                del part
+            del args, results
+
+    def _combine(self, y: Value, ufunc: str, part: RawArray, is_first: bool) -> None:
+        if is_first:
+            self.known[y] = np.array(part)
+            return
+        with np.errstate(all="ignore"):  # inf and NaN are values
+            getattr(np, ufunc)(self.known[y], part, out=self.known[y])
+
+    def _part(self, x: Value, dim: int | None, start: int, stop: int) -> RawArray:
+        if dim is None:
+            return self.known[x]
+        unit = x.shape[dim] // self.stages.rows
+        return self.known[x][(slice(None),) * dim + (slice(start * unit, stop * unit),)]
+
+    def drop_after(self, stage: Stage) -> None:
+        """Lets go of what no later stage takes."""
+        made = self.known.keys() & self.stages.levels.makers.keys()
+        for x in [x for x in made if self.stages.last.get(x, -1) <= stage.number]:
+            del self.known[x]
 
 
 def _called(program: Program, args: Iterable[RawArray]) -> tuple:
@@ -195,16 +218,26 @@ def _called(program: Program, args: Iterable[RawArray]) -> tuple:
     return run(*args)
 
 
-def _bytes_of(memory: int | str) -> float:
-    """Returns the number of bytes that a text says: "500MB", "1.5 GiB"."""
-    found = re.fullmatch(r"([0-9]+\.?[0-9]*) *([A-Za-z]+)", memory) if isinstance(memory, str) else None
-    if found is not None and found[2] in _UNITS:
-        nbytes = float(found[1]) * _UNITS[found[2]]
-    else:
-        nbytes = memory if is_count(memory) else 0
-    if nbytes <= 0:
-        raise ValueError(
-            'chunked(): memory is a positive number of bytes, or text as "500MB" or "1.5 GiB" (a number and '
-            f"one of {', '.join(_UNITS)}), got {memory!r}"
-        )
-    return nbytes
+def chunked(program: Program, memory: int | str) -> Chunked:
+    """Returns a function that computes the same part by part of the batch, in less memory.
+
+    The batch is the first dim of the first input, and of those of the same length. Results for each row
+    are those of the program; products may round otherwise, and sums over the batch add up those of parts.
+
+    Args:
+        memory: that it may make besides inputs and state: bytes, or text as "500MB" or "1.5 GiB".
+
+    Raises:
+        ValueError: no part is small enough, the message says what the smallest one needs; or the program
+            is too large and writes to its inputs, or between parts to an array and to views of it.
+
+    >>> x = mytorch.ones(1000, 10)
+    >>> program = mytorch.capture(lambda x: (x * 2).exp().sum(), x)
+    >>> chunked = program.chunked(memory="10kB")
+    >>> chunked.rows, chunked.peak
+    (200, 8008)
+    """
+    return Chunked(program, memory)
+
+
+Program.chunked = chunked

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 
 from ...backends.functions import Labels, arrays_in, labels_of, labels_of_composite, row_of
 from ...backends.functions.table import ELEMENTWISE
+from ...utils.nested import leaves
 from ..codegen.loop import COLUMN, FULL, ROW
-from ..program.program import Instruction, Value, leaves
+from ..program.instruction import Instruction, Value
 
 Dims = Mapping[Value, int]
 Makers = Mapping[Value, Instruction]  # the instructions that make values
@@ -51,11 +52,15 @@ def cut_of(i: Instruction, dims: Dims, rows: int, makers: Mapping[Value, Instruc
     if found is None or any([found.operands.get(x) != dim for x, dim in given.items()]):
         return None
     results = [*zip(i.outputs, found.results, strict=True)]
-    if any([isinstance(d, str) and y.dtype.itemsize < 4 and y.dtype.kind in "fV" for y, d in results]):
-        return None  # half precision would add up its errors
-    cut = [(x, d) for x, d in (*found.operands.items(), *results) if isinstance(d, int)]
-    cut = [(x, d) for x, d in cut if x.dtype.kind != "O"]
-    return found if all([d < x.ndim and x.shape[d] and x.shape[d] % rows == 0 for x, d in cut]) else None
+    are_possible = [_is_possible(x, dim, rows) for x, dim in (*found.operands.items(), *results)]
+    return found if all(are_possible) else None
+
+
+def _is_possible(x: Value, dim: int | str, rows: int) -> bool:
+    """Whether an array can be cut along a dim, or combined of parts."""
+    if isinstance(dim, str):  # half precision would add up its errors
+        return x.dtype.itemsize >= 4 or x.dtype.kind not in "fV"
+    return x.dtype.kind == "O" or (dim < x.ndim and x.shape[dim] > 0 and x.shape[dim] % rows == 0)
 
 
 def scaled(shape: tuple[int, ...], dim: int, rows: int, now: int) -> tuple[int, ...]:

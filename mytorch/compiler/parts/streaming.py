@@ -22,7 +22,7 @@ from ..program.instruction import Value
 from ..program.program import Program
 from ..tracing.host import draws
 from .chunking import run_parts
-from .plan import Plan
+from .stages import Stages
 from .worker import Worker
 
 AHEAD = 2  # batches that are read ahead, and results that wait to be written
@@ -31,7 +31,7 @@ _STATE = (dict, type(None))
 _END = object()
 
 
-class Stream:
+class BatchStream:
     """An iterable of the results of a program for each batch of a source: see `Program.stream`.
 
     A thread reads at most two batches ahead, and another writes; at most two results wait for it. An error in
@@ -120,16 +120,16 @@ class Stream:
         if not _are_smaller(raws, inputs):
             return self._program(*args)
         rows = len(raws[0])
-        if not self._plan.is_rowwise():
+        if not self._stages.is_rowwise():
             raise ValueError(
                 f"stream(): the last batch has {rows} rows, and {self._program.name}, which isn't a "
                 f"function of each row, takes {inputs[0].shape[0]}"
             )
-        return run_parts(self._plan, [*map(np.ascontiguousarray, raws)], rows, rows)
+        return run_parts(self._stages, [*map(np.ascontiguousarray, raws)], rows, rows)
 
     @functools.cached_property
-    def _plan(self) -> Plan:
-        return Plan(self._program)
+    def _stages(self) -> Stages:
+        return Stages(self._program)
 
     def _finish_writes(self, left: int = 0) -> None:
         """Waits until at most `left` results are yet to be written; raises the error of the sink."""
@@ -229,7 +229,7 @@ def _with_states(batches: Iterator[Any], source: Any, skipped: int) -> Iterator[
 
 
 def check_position(position: object) -> None:
-    """Raises ValueError unless it is None or what `Stream.freeze` saves."""
+    """Raises ValueError unless it is None or what `BatchStream.freeze` saves."""
     if position is None:
         return
     is_dict = isinstance(position, dict) and position.keys() == {"batches", "rows", "source"}
@@ -237,3 +237,40 @@ def check_position(position: object) -> None:
         raise ValueError(f"the position is {position!r}")
     if not all(map(is_count, [position["batches"], *position["rows"]])):
         raise ValueError(f"the position is {position!r}")
+
+
+def stream(program: Program, source: Any, sink: object = None) -> BatchStream:
+    """Returns an iterable that runs a program on each batch of a source, and gives its results.
+
+    Batches are read, and results written, by threads beside the program; see `BatchStream`.
+
+    Args:
+        source: an array or memory map, or a tuple with one for each input, that is cut along the first
+            dim; or a DataLoader, or any iterable of batches. The last batch may have fewer rows if the
+            program treats each row by itself.
+        sink: an array or memory map for the rows of the results, or a tuple of such; a list, or a
+            function, that gets each result; or None.
+
+    >>> program = mytorch.capture(lambda x: x * 2, mytorch.ones(2))
+    >>> for y in program.stream(mytorch.arange(4.0)):
+    ...     print(y)
+    tensor([0.00000 2.00000])
+    tensor([4.00000 6.00000])
+    """
+    return BatchStream(program, source, sink)
+
+
+def freeze(program: Program, path: str | os.PathLike) -> None:
+    """Saves a program in the middle of a run, which `thaw` continues in another process, bit for bit.
+
+    That is `save`, which is atomic: with parameters, gradients that are set, moments, buffers, rates and
+    counts of steps, and random states. If the program's last stream hasn't come to its end, it is the
+    stream's `freeze`: results so far are written, and the position in the source is stored.
+    """
+    if program._stream is None:
+        program.save(path)
+    else:
+        program._stream.freeze(path)
+
+
+Program.stream, Program.freeze = stream, freeze

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
-from ...backends.functions import row_of
+from ...backends.functions import Row, row_of
 from ...backends.functions.table import EACH, ELEMENTWISE, FIRST, TOGETHER
 from ...utils.nested import mapped
 from ..program.instruction import Instruction, Value
@@ -18,50 +18,68 @@ _ADDED = {"initial", "prepend", "append"}  # numbers beside the arrays
 def without_gradients(program: Program, absent: Collection[Value]) -> Program | None:
     """Returns a backward program without the inputs that are zero; None in place of a result that is zero.
 
-    An addition of one becomes its other argument. None is returned where an instruction takes such a gradient
-    which isn't known to return zeros of zeros, or that writes to one.
+    %2 = multiply(%0, %9); %3 = add(%2, %1); return %2, %3     becomes, without %0,     return None, %1
+
+    None is returned where an instruction takes such a gradient which isn't known to return zeros of zeros, or
+    that writes to one.
     """
-    zeros, same = {*absent}, _Same()
-    kept: list[Instruction] = []
-    for i in program.instructions:
-        found = [k for k, x in enumerate(i.args) if isinstance(x, Value) and x in zeros]
-        if _adds_in_place(i):
-            if not _added(i, found, zeros, same, kept):
-                return None
-        elif i.is_host or not {x.storage for x in zeros}.union(same.storages).isdisjoint(i.written):
-            return None
-        elif not found and zeros.isdisjoint(i.inputs()):
-            kept.append(same.applied(i))
-        elif _is_zero(i, zeros):
-            zeros |= {*i.outputs}
-        elif i.name != "add" or len(found) != 1 or not same.add(i.outputs[0], i.args[1 - found[0]]):
-            return None
-    results = mapped(lambda x: None if isinstance(x, Value) and x in zeros else same(x), program.outputs)
-    inputs, loose = (tuple([x for x in found if x not in zeros]) for found in (program.inputs, program.loose))
-    return replace(program, inputs=inputs, loose=loose, instructions=kept, outputs=results)
+    rest = _Rest(absent)
+    if not all(map(rest.takes, program.instructions)):
+        return None
+    inputs, loose = (
+        tuple([x for x in found if x not in rest.zeros]) for found in (program.inputs, program.loose)
+    )
+    outputs = mapped(rest.result, program.outputs)
+    return replace(program, inputs=inputs, loose=loose, instructions=rest.instructions, outputs=outputs)
 
 
-def _adds_in_place(i: Instruction) -> bool:
-    """Whether an instruction is the sum of gradients, `x += y`, of an array that is no view."""
-    return i.name == "add" and i.kwargs == {"out": (i.args[0],)} and i.args[0].of is None
+class _Rest:
+    """What is left of a program without some gradients.
 
+    Attributes:
+        zeros: the values that are zero.
+        instructions: those that are left.
+    """
 
-def _added(i: Instruction, found: list[int], zeros: set[Value], same: _Same, kept: list[Instruction]) -> bool:
-    """Keeps what is left of `x += y`; False if nothing can stand for it."""
-    x, y = i.args
-    if 1 in found:
+    def __init__(self, absent: Collection[Value]):
+        self.zeros, self.instructions = {*absent}, []
+        self._same = _Same()
+
+    def result(self, x: Any) -> Any:
+        return None if isinstance(x, Value) and x in self.zeros else self._same(x)
+
+    def takes(self, i: Instruction) -> bool:
+        """Adds what is left of an instruction; False if nothing can stand for it."""
+        found = [k for k, x in enumerate(i.args) if isinstance(x, Value) and x in self.zeros]
+        if i.name == "add" and i.kwargs == {"out": (i.args[0],)} and i.args[0].of is None:
+            return self._takes_sum_in_place(i, found)
+        fixed = self._same.storages.union([x.storage for x in self.zeros])
+        if i.is_host or not fixed.isdisjoint(i.written):
+            return False
+        if self.zeros.isdisjoint(i.inputs()):
+            self.instructions.append(self._same.applied(i))
+        elif _is_zero(i, self.zeros):
+            self.zeros.update(i.outputs)
+        else:
+            return i.name == "add" and len(found) == 1 and self._same.add(i.outputs[0], i.args[1 - found[0]])
         return True
-    if 0 in found:
-        zeros.discard(x)
-        return all([z.storage is not x for z in zeros]) and same.add(x, y)
-    if x not in same.storages:
-        kept.append(same.applied(i))
+
+    def _takes_sum_in_place(self, i: Instruction, found: list[int]) -> bool:
+        """Adds what is left of the sum of gradients `x += y`, of an array that is no view."""
+        x, y = i.args
+        if 1 in found:
+            return True
+        if 0 in found:
+            self.zeros.discard(x)
+            return all([z.storage is not x for z in self.zeros]) and self._same.add(x, y)
+        if x not in self._same.storages:
+            self.instructions.append(self._same.applied(i))
+            return True
+        y, before = self._same(y), self._same.released(x)  # it becomes an array of its own
+        if before is None or not _is_like(y, x):
+            return False
+        self.instructions.append(replace(i, args=(before, y), kwargs={}, outputs=(x,), written=()))
         return True
-    y, before = same(y), same.released(x)  # it becomes an array of its own
-    if before is None or not _is_like(y, x):
-        return False
-    kept.append(replace(i, args=(before, y), kwargs={}, outputs=(x,), written=()))
-    return True
 
 
 def _is_zero(i: Instruction, zeros: set[Value]) -> bool:
@@ -73,10 +91,13 @@ def _is_zero(i: Instruction, zeros: set[Value]) -> bool:
         return False
     if row.linear == FIRST:
         return i.args[0] in zeros and sum(given) == 1
-    if row.linear == TOGETHER:
-        is_sum = row.kind == ELEMENTWISE and not all([isinstance(x, Value) for x in i.args])  # with a number
-        return all(given) and not is_sum
-    return row.linear == EACH and any(given)
+    return any(given) if row.linear == EACH else all(given) and _is_linear_together(i, row)
+
+
+def _is_linear_together(i: Instruction, row: Row) -> bool:
+    """Whether it is linear in all of its arguments, none of which is a number that it adds."""
+    is_sum = row.kind == ELEMENTWISE and not all([isinstance(x, Value) for x in i.args])
+    return row.linear == TOGETHER and not is_sum
 
 
 def _is_like(y: object, x: Value) -> bool:

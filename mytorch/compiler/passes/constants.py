@@ -20,6 +20,8 @@ _LARGEST = 1 << 16  # elements
 def fold_constants(program: Program) -> Program:
     """Returns the program with arrays in place of instructions whose results are always the same.
 
+    %1 = arange(8); %2 = multiply(%1, 2); %3 = add(%0, %2)     becomes     %3 = add(%0, %2), %2 a constant
+
     What is written in place, or returned, is made again in each run.
     """
     changed = program.changed_storages() | {value.storage for value in program.results()}
@@ -27,7 +29,7 @@ def fold_constants(program: Program) -> Program:
     for i in program.instructions:
         if i.name == "check" and i.args[0] in constants and _passes(i, constants[i.args[0]]):
             continue
-        if _is_constant(i, constants) and changed.isdisjoint([y.storage for y in i.outputs]):
+        if _is_foldable(i) and _is_known(i, constants) and changed.isdisjoint([y.storage for y in i.outputs]):
             (value,) = i.outputs
             constants[value] = computed(_without_arrays(i), constants)
         else:
@@ -35,14 +37,19 @@ def fold_constants(program: Program) -> Program:
     return replace(program, instructions=kept, constants=constants)
 
 
-def _is_constant(i: Instruction, constants: dict[Value, np.ndarray]) -> bool:
+def _is_foldable(i: Instruction) -> bool:
+    """Whether an instruction is a function with one array as its result, which isn't large."""
     if i.written or i.is_host or i.name.startswith("kernel") or i.name == "loop" or len(i.outputs) != 1:
         return False
-    if i.outputs[0].size > _LARGEST or any([x.dtype.kind == "O" for x in (*i.inputs(), *i.outputs)]):
-        return False
+    return i.outputs[0].size <= _LARGEST and not any([x.dtype.kind == "O" for x in (*i.inputs(), *i.outputs)])
+
+
+def _is_known(i: Instruction, constants: dict[Value, np.ndarray]) -> bool:
+    """Whether all arrays are known on which the result depends."""
+    inputs = i.inputs()
     if i.name in _OF_SHAPES:
-        return i.outputs[0].is_c_order and all([x in constants for x in i.inputs()[1:]])
-    return all([x in constants for x in i.inputs()]) and (i.name in _CREATION or bool(i.inputs()))
+        return i.outputs[0].is_c_order and all([x in constants for x in inputs[1:]])
+    return all([x in constants for x in inputs]) and (i.name in _CREATION or bool(inputs))
 
 
 def _passes(i: Instruction, x: np.ndarray) -> bool:

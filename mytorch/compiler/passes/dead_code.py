@@ -12,26 +12,35 @@ from ..program.raising import checking
 
 def remove_dead_code(program: Program) -> Program:
     """Returns the program without instructions that neither contribute to the outputs nor write to its
-    inputs or state, nor raise errors, as for an index that is out of bounds: see `checking`. The backward
-    pass takes what the forward pass has checked."""
-    changed = program.changed_storages()
-    unread = {y for i in program.instructions if i.name == "host.grad" for y in i.outputs} - changed
-    given = {*program.inputs, *program.state, *program.gradients()} - unread
-    needed = {value.storage for value in [*program.results(), *given]} | {*program.results()}
-    checks = {i for i in checking(program) if not i.origin.startswith(BACKWARD) or i.name == "check"}
-    kept = []
-    for instruction in reversed(program.instructions):
-        touched = {*instruction.outputs, *instruction.written}  # a view that nothing takes changes nothing
-        is_call = instruction.is_host and instruction.name != "host.grad"
-        if needed.isdisjoint(touched) and not is_call and instruction not in checks:
-            continue
-        if instruction.name == "kernel.vjp":
-            instruction = _without_unused(instruction, needed)
-        kept.append(instruction)
-        for value in instruction.inputs():
-            needed |= {value, value.storage}
+    inputs or state, nor raise errors, as for an index that is out of bounds: see `checking`.
+
+    %2 = exp(%0); %3 = sin(%0); return %3     becomes     %3 = sin(%0); return %3
+    """
+    needed, has_to_run, kept = _needed_at_the_end(program), _have_to_run(program), []
+    for i in reversed(program.instructions):
+        touched = (*i.outputs, *i.written)  # a view that nothing takes changes nothing
+        if i in has_to_run or not needed.isdisjoint(touched):
+            i = _without_unused(i, needed) if i.name == "kernel.vjp" else i
+            kept.append(i)
+            needed.update(*[(x, x.storage) for x in i.inputs()])
     constants = {value: raw for value, raw in program.constants.items() if value in needed}
     return replace(program, instructions=kept[::-1], constants=constants)
+
+
+def _needed_at_the_end(program: Program) -> set[Value]:
+    """Returns results, and the storages of results, inputs, state and gradients, unless a gradient was only
+    read."""
+    read = {y for i in program.instructions if i.name == "host.grad" for y in i.outputs}
+    gradients = {*program.gradients()} - (read - program.changed_storages())
+    results = program.results()
+    return {*results, *[x.storage for x in (*results, *program.inputs, *program.state, *gradients)]}
+
+
+def _have_to_run(program: Program) -> set[Instruction]:
+    """Returns calls of Python objects, and what raises errors; the backward pass takes what the forward pass
+    has checked."""
+    calls = {i for i in program.instructions if i.is_host and i.name != "host.grad"}
+    return calls | {i for i in checking(program) if not i.origin.startswith(BACKWARD) or i.name == "check"}
 
 
 def _without_unused(i: Instruction, needed: set[Value]) -> Instruction:

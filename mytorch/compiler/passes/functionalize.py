@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -17,12 +16,11 @@ from ..program.raising import raising
 def functionalize(program: Program) -> Program:
     """Returns the program with a new value for each array that an instruction wrote as a whole.
 
-        %1[...] = add(%1, %2); %1[...] = exp(%1)     becomes     %3 = add(%1, %2); %4 = exp(%3); %1[...] = %4
+    add(%1, %2, out=%1); exp(%1, out=%1)     becomes     %3 = add(%1, %2); %4 = exp(%3); %1[...] = %4
 
-    Inputs and state get their last value at the end, or before the next call of a Python object, or what may
-    raise an error. Arrays with
-    a view that is made before the write and used after it stay as they are: who holds it must see what is
-    written.
+    Inputs and state get their last value at the end, or before the next call of a Python object or
+    instruction that may raise an error. An array with a view that is made before the write and used after it
+    stays as it is: the view must see what is written.
     """
     return _Functional(program).program()
 
@@ -34,7 +32,7 @@ class _Functional:
         self._program = program
         self._given = {*program.inputs, *program.state}
         self._kept = {*program.constants, *program.gradients()}
-        self._targets = {*_targets(program)} - self._kept
+        self._targets = _targets(program) - self._kept
         self._views = _views(program)
         self._held = self._given | self._kept | program.changed_storages() - self._targets
         self._unique = {*program.results()}  # no other result may have their memory
@@ -99,22 +97,20 @@ class _Functional:
             self._instructions.append(Instruction(".setitem", (x, ..., made), {}, (), (x,)))
 
 
-def _targets(program: Program) -> Iterator[Value]:
-    """Yields the arrays of which each write is of the whole, and after the first of which no view is used."""
-    views, first, partial = {}, {}, set()
-    for number, i in enumerate(program.instructions):
-        for value in (*i.inputs(), *i.outputs):
-            if value.of is not None:
-                views[value.of] = number
-        for x in i.written:
-            first.setdefault(x, number)
-            if i.is_host or not (_sets_whole(i) or _whole_output(i) is x):
-                partial.add(x)
-    returned = {value.of for value in program.results()}
+def _targets(program: Program) -> set[Value]:
+    """Returns the arrays that are always written as a whole, and of which no view is used after that."""
+    numbered = [*enumerate(program.instructions)]
+    views = {x.of: number for number, i in numbered for x in (*i.inputs(), *i.outputs)}
+    writes = [(number, i, x) for number, i in numbered for x in i.written]
+    first = {x: number for number, _, x in reversed(writes)}
+    partly = {x for _, i, x in writes if not _writes_whole(i, x)}
     held = {x for i in program.instructions if i.is_host for x in i.inputs()}
-    for x, number in first.items():
-        if views.get(x, -1) < number and x not in partial | returned | held:
-            yield x
+    held |= {x.of for x in program.results()}
+    return {x for x, number in first.items() if views.get(x, -1) < number} - partly - held
+
+
+def _writes_whole(i: Instruction, x: Value) -> bool:
+    return not i.is_host and (_sets_whole(i) or _whole_output(i) is x)
 
 
 def _sets_whole(i: Instruction) -> bool:
@@ -146,13 +142,15 @@ def _views(program: Program) -> dict[Value, list[tuple[int, int]]]:
 def _whole_output(i: Instruction) -> Value | None:
     """Returns the array that an instruction wrote as a whole."""
     outs = [x for x in leaves(i.kwargs.get("out")) if x is not None]
-    if len(outs) != 1 or i.outputs or "where" in i.kwargs or outs[0].of is not None:
+    if len(outs) != 1 or i.outputs or "where" in i.kwargs or "." in i.name:
         return None
-    whole_ones = [x for x in leaves(i.args) if isinstance(x, Value) and x.shape == outs[0].shape]
-    if not any([x.strides == outs[0].strides for x in whole_ones]):
-        return None
-    if not all([_has_order(x, outs[0]) for x in whole_ones]):
-        return None  # the result might lie in another order
-    dtypes = {x.dtype for x in leaves(i.args) if isinstance(x, (Value, np.generic))}
-    whole = dtypes == {outs[0].dtype} and "." not in i.name
-    return outs[0] if whole else None
+    (out,) = outs
+    return out if out.of is None and _is_made_alike(i, out) else None
+
+
+def _is_made_alike(i: Instruction, out: Value) -> bool:
+    """Whether a new array for the result would have the dtype, and the order in memory, of the given one."""
+    operands = [x for x in leaves(i.args) if isinstance(x, (Value, np.generic))]
+    whole = [x for x in operands if isinstance(x, Value) and x.shape == out.shape]
+    is_ordered = any([x.strides == out.strides for x in whole]) and all([_has_order(x, out) for x in whole])
+    return is_ordered and {x.dtype for x in operands} == {out.dtype}

@@ -7,13 +7,15 @@ from dataclasses import replace
 from ..program.instruction import Instruction, Value
 from ..program.program import Program
 from ..program.raising import raising
-from .loops import Group, domain
+from .grouping import Group, domain
 
 _WINDOW = 24  # instructions that wait for a loop before it is closed
 
 
 def fuse(program: Program) -> Program:
     """Returns the program with loops in place of what they compute.
+
+    %1 = exp(%0); %2 = multiply(%1, 3)     becomes     %2 = loop: v0 = exp(%0); %2 = multiply(v0, 3)
 
     A loop takes what it can of the next instructions. Those that depend on its results come after it; those
     that don't, and that are no part of any loop, before it. Nothing is moved across what writes in place or

@@ -13,7 +13,10 @@ _SMALL = 1 << 14  # elements; a large gradient is better stored at once, which f
 
 def sink_gradients(program: Program) -> Program:
     """Returns the program with each `host.set_grad` of few elements before the next call of another object,
-    what may raise an error, or use of the stored gradient, or at the end."""
+    instruction that may raise an error, or use of the stored gradient, or at the end.
+
+    %3 = host.set_grad(<p>, %1); %4 = exp(%2)     becomes     %4 = exp(%2); %3 = host.set_grad(<p>, %1)
+    """
     kept: list[Instruction] = []
     ends = raising(program)
     waiting: list[Instruction] = []

@@ -6,29 +6,30 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..program.instruction import Instruction, Value
+from ..program.instruction import Instruction
 from ..program.program import Program
-from .loops import is_step
+from .elementwise import is_step
+from .rewriting import Rewrite
 
 _LENGTHS = range(32, (1 << 16) + 1)  # of rows that are worth a loop
 _ROWS = 8  # a loop shares them among the threads
 
 
 def split_sums(program: Program) -> Program:
-    """Returns the program with `sum(x)` as `sum(sum(x, axis=-1))` where x is an elementwise function: the
-    loop that computes x computes the sums of its rows, and need not store it."""
-    makers = {y: i for i in program.instructions for y in i.outputs}
-    number = program.next_number()
-    found = []
+    """Returns the program with sums of an elementwise function's results in two steps: the loop that computes
+    the elements computes the sums of their rows, and need not store them.
+
+    %1 = exp(%0); %2 = sum(%1)     becomes     %1 = exp(%0); %3 = sum(%1, axis=1); %2 = sum(%3)
+    """
+    made, makers = Rewrite(program), {y: i for i in program.instructions for y in i.outputs}
     for i in program.instructions:
-        if _is_sum_of_all(i) and (maker := makers.get(i.args[0])) is not None and is_step(maker):
+        if _is_sum_of_all(i) and i.args[0] in makers and is_step(makers[i.args[0]]):
             (x,) = i.args
-            strides = np.empty(x.shape[:-1], x.dtype).strides
-            rows = Value(number, x.shape[:-1], strides, x.dtype)
-            found.append(replace(i, kwargs={**i.kwargs, "axis": x.ndim - 1}, outputs=(rows,)))
-            i, number = replace(i, args=(rows,)), number + 1
-        found.append(i)
-    return replace(program, instructions=found)
+            rows = made.new(x.shape[:-1], x.dtype)
+            made.keep(i, kwargs={**i.kwargs, "axis": x.ndim - 1}, outputs=(rows,))
+            i = replace(i, args=(rows,))
+        made.keep(i)
+    return made.program()
 
 
 def _is_sum_of_all(i: Instruction) -> bool:

@@ -2,43 +2,43 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
-
 from ...backends.functions import row_of
 from ...backends.functions.table import VIEW
-from ...utils.nested import mapped
 from ..program.instruction import Instruction, Value
 from ..program.program import Program
+from .rewriting import Rewrite
 
 
 def fold_views(program: Program) -> Program:
-    """Returns the program without views that have the shape, strides and dtype of what they are a view of."""
-    same: dict[Value, Value] = {}
-    transposed: dict[Value, Value] = {}  # and what a matrix is the transpose of
-    kept = []
+    """Returns the program without views that have the shape, strides and dtype of what they are a view of.
 
-    def current(x: object) -> Any:
-        return same.get(x, x) if isinstance(x, Value) else x
-
-    for i in program.instructions:
-        i = i.renamed(current)
-        x, y = (i.args or (None,))[0], (i.outputs or (None,))[0]
-        row = row_of(i.name)
-        is_view = row is not None and row.kind == VIEW and isinstance(x, Value) and len(i.outputs) == 1
-        if not is_view or y.storage is not x.storage:
-            kept.append(i)
-        elif _same_layout(x, y):
-            same[y] = x
-        elif _is_transposed(x, y):
-            if x in transposed and _same_layout(transposed[x], y):
-                same[y] = transposed[x]
-                continue
-            transposed[y] = x
-            kept.append(Instruction(".T", (x,), {}, i.outputs, (), i.origin))
+    %2 = reshape(%1, (2, 3)); %3 = swapaxes(%2, 0, 1)     becomes, for %1 of shape (2, 3),     %3 = .T(%1)
+    """
+    made = Rewrite(program)
+    transposed: dict[Value, Value] = {}  # by matrix, what it is the transpose of
+    for i in map(made.renamed, program.instructions):
+        if not _is_view(i):
+            made.keep(i)
+            continue
+        (x, *_), (y,) = i.args, i.outputs
+        if _same_layout(x, y):
+            made.replace(y, x)
+        elif not _is_transposed(x, y):
+            made.keep(i)
+        elif x in transposed and _same_layout(transposed[x], y):
+            made.replace(y, transposed[x])
         else:
-            kept.append(i)
-    return replace(program, instructions=kept, outputs=mapped(current, program.outputs))
+            transposed[y] = x
+            made.keep(Instruction(".T", (x,), {}, i.outputs, (), i.origin))
+    return made.program()
+
+
+def _is_view(i: Instruction) -> bool:
+    """Whether an instruction returns one view of its first argument."""
+    row = row_of(i.name)
+    if row is None or row.kind != VIEW or len(i.outputs) != 1 or not isinstance(i.args[0], Value):
+        return False
+    return i.outputs[0].storage is i.args[0].storage
 
 
 def _same_layout(x: Value, y: Value) -> bool:

@@ -114,15 +114,17 @@ class Instruction:
             return self._loop_text()
         if self.name == "check":
             return self._check_text()
-        given = [text(x) for x in self.args] + [f"{k}={text(x)}" for k, x in self.kwargs.items()]
-        call = f"{self.name}({', '.join(given)})"
+        args = [*map(text, self.args), *[f"{name}={text(x)}" for name, x in self.kwargs.items()]]
+        call = f"{self.name}({', '.join(args)})"
         results = ", ".join(value.described() for value in self.outputs)
-        views = [value.of for value in self.outputs if value.of is not None and value.of not in self.written]
-        note = f"  # view of {views[0]}" if views else ""
+        notes = [self._memory_text(), self.origin]
+        return "".join([f"{results} = {call}" if results else call, *[f"  # {x}" for x in notes if x]])
+
+    def _memory_text(self) -> str:
+        """Returns where the elements are that it writes, or of which it returns a view."""
         if self.written:
-            note = f"  # writes {', '.join(map(repr, self.written))}"
-        note += f"  # {self.origin}" if self.origin else ""
-        return f"{results} = {call}{note}" if results else f"{call}{note}"
+            return f"writes {', '.join(map(repr, self.written))}"
+        return next((f"view of {value.of}" for value in self.outputs if value.of is not None), "")
 
     def _check_text(self) -> str:
         (x,), options = self.args, self.kwargs

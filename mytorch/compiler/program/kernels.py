@@ -10,48 +10,45 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Container
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ...backends.device import CPU, RawArray, is_raw, thread
+from ...backends.device import CPU, is_raw, thread
 from ...backends.door import in_force
 from ...backends.dtypes import is_half
 from ...backends.meta.array import MetaArray, new
-from ...core.grad_accumulator import LazyGrad
-from ...core.op import as_raw, op
-from ...core.tensor import Tensor, from_raw
-from ...core.unbroadcast import unbroadcast
-from ...nn.functional.composite import REGISTRY, Composite, Unsupported, use_fused
-from .instruction import Instruction, Value
-from .program import Program
+from ...core.op import op
+from ...core.tensor import Tensor
+from ...nn.functional.composite import Composite, Unsupported
+from .instruction import Value
 
 # Those with products or steps inside, and those whose kernels do more in a pass than a loop can.
-KEPT = (
+KERNELS = (
     "linear", "linear_activation", "linear_cross_entropy", "quantized_linear", "conv1d", "conv2d",
     "scaled_dot_product_attention", "self_attention", "rotary_embedding", "rnn_steps", "lstm_steps",
     "gru_steps", "embedding", "dropout", "cross_entropy", "layer_norm", "add_layer_norm", "rms_norm",
     "group_norm", "gelu", "swiglu", "geglu",
 )  # fmt: skip
 # On a GPU these of half precision, too: a loop computes in float32 and would need casts before and behind it.
-KEPT_IN_HALF = ("sigmoid", "silu", "leaky_relu", "relu", "squared_relu", "softmax", "log_softmax")
+KERNELS_IN_HALF = ("sigmoid", "silu", "leaky_relu", "relu", "squared_relu", "softmax", "log_softmax")
 # Those that check elements, which aren't there in a capture, and the number of arguments for their checkers.
 CHECKED = {"embedding": 7, "cross_entropy": 7, "linear_cross_entropy": 8}
-_APART = ("linear", "layer_norm", "add_layer_norm", "rms_norm", "group_norm", "gelu", "swiglu", "geglu")
+_TAKEN_APART = ("linear", "layer_norm", "add_layer_norm", "rms_norm", "group_norm", "gelu", "swiglu", "geglu")
 _SMALL = 1 << 14  # elements
 _SMALL_PRODUCT = 1 << 20  # multiplications
 
 
-def call_kept(composite: Composite, args: tuple, has_kernels: bool) -> Any:
-    """Notes a composite in KEPT as one instruction; returns its results, or None for another.
+def call_kernel(composite: Composite, args: tuple, has_kernels: bool) -> Any:
+    """Notes a composite in KERNELS as one instruction; returns its results, or None for another.
 
     Args:
         has_kernels: without, only those are kept that check elements.
     """
     name = composite.__name__
-    is_kept = name in (KEPT if has_kernels else CHECKED) or (has_kernels and _is_half_on_a_gpu(name, args))
-    if not is_kept or composite.manual_variant is None:
+    is_half = has_kernels and _is_half_on_a_gpu(name, args)
+    is_kernel = is_half or name in (KERNELS if has_kernels else CHECKED)
+    if not is_kernel or composite.manual_variant is None:
         return None
     if in_force().choose(lambda: _is_small(name, args)):
         return None
@@ -62,13 +59,13 @@ def call_kept(composite: Composite, args: tuple, has_kernels: bool) -> Any:
 
 
 def _is_half_on_a_gpu(name: str, args: tuple) -> bool:
-    return name in KEPT_IN_HALF and is_half(args[0].dtype) and thread.tracer.device is not CPU
+    return name in KERNELS_IN_HALF and is_half(args[0].dtype) and thread.tracer.device is not CPU
 
 
 def _is_small(name: str, args: tuple) -> bool:
     """Whether the call of a kernel takes longer than what it computes: loops and a bare product take less."""
     tensors = [x for x in args if isinstance(x, Tensor)]
-    if name not in _APART or any([x.dtype != np.float32 and x.dtype.kind == "f" for x in tensors]):
+    if name not in _TAKEN_APART or any([x.dtype != np.float32 and x.dtype.kind == "f" for x in tensors]):
         return False
     if name == "linear":
         return tensors[0].ndim > 1 and tensors[0].numel() * len(tensors[1]) < _SMALL_PRODUCT
@@ -140,113 +137,3 @@ class MetaDraw:
     def mask(self, x: MetaArray, p: float) -> MetaArray:
         """Returns the mask, without elements."""
         return new(x.shape, np.dtype(bool))
-
-
-def with_lazy_gradients(program: Program) -> list[Instruction]:
-    """Returns the instructions, those gradients that only become `.grad` directly behind their vjp, or their
-    product, which need not compute them itself."""
-    program = replace(program, instructions=_with_separate_terms(program))
-    uses, results = program.uses(), {*program.results()}
-    places = {i: k for k, i in enumerate(program.instructions)}
-    found: list[Instruction] = []
-    moved: set[Instruction] = set()
-    for i in program.instructions:
-        if i in moved:
-            continue
-        if i.name != "kernel.vjp":
-            user = _store_of_product(i, uses, places, program.instructions)
-            found += [i, *user]
-            moved |= {*user}
-            continue
-        lazy, users = [], []
-        for position, y in zip(i.kwargs["wanted"], i.outputs, strict=True):
-            names = [user.name for user in uses.get(y, ())]
-            if names in (["host.set_grad"], ["host.add_grad"]) and y not in results:
-                lazy.append(position)
-                users += uses[y]
-            elif not names and program.gives_lazy and program.results().count(y) == 1:
-                lazy.append(position)
-        found += [replace(i, kwargs={**i.kwargs, "lazy": tuple(lazy)}) if lazy else i, *users]
-        moved |= {*users}
-    return found
-
-
-def _store_of_product(
-    i: Instruction, uses: dict[Value, list[Instruction]], places: dict[Instruction, int],
-    instructions: list[Instruction],
-) -> list[Instruction]:  # fmt: skip
-    """Returns the instruction that makes a product `.grad`, if nothing else takes it, and no other object of
-    Python could see the difference."""
-    users = uses.get(i.outputs[0], []) if i.name == "matmul" else []
-    if [user.name for user in users] != ["host.set_grad"] or users[0].args[1:] != i.outputs:
-        return []
-    between = instructions[places[i] : places[users[0]]]
-    return users if all([j.name == "host.set_grad" for j in between if j.is_host]) else []
-
-
-def _with_separate_terms(program: Program) -> list[Instruction]:
-    """Returns the instructions. A sum of two vjps' gradients that only becomes `.grad` (of a weight that two
-    layers share) is not computed: the second term is added to the first one, where that is."""
-    uses, results, instructions = program.uses(), {*program.results()}, program.instructions
-    places = {i: k for k, i in enumerate(instructions)}
-    makers = {y: places[i] for i in instructions if i.name == "kernel.vjp" for y in i.outputs}
-    instead: dict[Instruction, list[Instruction]] = {}
-    for i in instructions:
-        users = uses.get(i.outputs[0], []) if i.name == "add" and not i.kwargs else []
-        terms = [x for x in i.args if isinstance(x, Value) and x in makers and len(uses[x]) == 1]
-        if [user.name for user in users] != ["host.set_grad"] or len(terms) != 2:
-            continue
-        (store,), kinds = users, {(x.shape, x.dtype) for x in (*terms, *i.outputs)}
-        terms.sort(key=makers.__getitem__)
-        between = instructions[makers[terms[0]] : places[store]]
-        is_only = results.isdisjoint((*terms, *i.outputs)) and len(kinds) == 1
-        if is_only and all([j.name == "host.set_grad" for j in between if j.is_host]):
-            first, second = [replace(store, args=(store.args[0], x)) for x in terms]
-            instead[i], instead[store] = [], [first, replace(second, name="host.add_grad", outputs=())]
-    return [j for i in instructions for j in instead.get(i, [i])]
-
-
-def run_kernel(name: str, kind: str, *args: Any) -> tuple:
-    """Computes a composite on a kind of device: its results, and what its vjp needs."""
-    composite = REGISTRY[name]
-    if name in CHECKED:
-        on_gpu = kind != "cpu"
-        tensors = [from_raw(x) if type(x) is np.ndarray or (on_gpu and is_raw(x)) else x for x in args]
-        composite.checker(*tensors[: CHECKED[name]], *[None] * (len(args) - CHECKED[name]))
-    result, vjp = _computed(composite, kind, args)
-    return (*result, vjp) if composite.outputs else (result, vjp)
-
-
-def _computed(composite: Composite, kind: str, args: tuple) -> tuple:
-    if use_fused.default:
-        try:
-            return composite.kernel(kind).forward(*args)
-        except Unsupported:
-            pass
-    return composite.manual_variant.forward(*args)
-
-
-def run_vjp(
-    vjp: Any, g: RawArray, wanted: dict[int, tuple[int, ...]], dtypes: tuple = (), lazy: tuple[int, ...] = ()
-) -> tuple:  # fmt: skip
-    """Computes the gradients of the wanted arguments, by their positions, in these shapes and dtypes.
-
-    Args:
-        dtypes: none if all are float32.
-        lazy: positions of gradients that may be left to `set_grad`, which computes them where they will be.
-    """
-    grads, found = gradients(vjp, g, wanted), []
-    for i, (k, shape) in enumerate(wanted.items()):
-        grad = grads[k]
-        if type(grad) is not LazyGrad or k not in lazy or grad.shape != shape:
-            grad = _shaped(grad, shape)
-            if grad.dtype != (dtypes[i] if dtypes else np.float32):
-                grad = grad.astype(dtypes[i] if dtypes else np.float32)
-        found.append(grad)
-    return tuple(found)
-
-
-def _shaped(grad: RawArray | LazyGrad, shape: tuple[int, ...]) -> RawArray:
-    grad = grad.array() if type(grad) is LazyGrad else grad
-    grad = grad if grad.shape == shape else unbroadcast(grad, shape)
-    return grad if type(grad) is np.ndarray else as_raw(grad)

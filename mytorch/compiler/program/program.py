@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import Any
 
-import numpy as np
-
-from ...backends.device import CPU, DeviceLike, RawArray, as_device, device, device_of, is_raw, move
-from ...core.op import as_raw
-from ...core.overriding import overriding
-from ...core.tensor import Tensor, from_raw, increment_version, raw_of
-from ...utils.nested import leaves, mapped, text
+from ...backends.device import CPU, RawArray, device, device_of
+from ...core.tensor import Tensor
+from ...utils.nested import leaves, text
 from .instruction import Instruction, Value
-
-if TYPE_CHECKING:
-    from ..memory.live_ranges import Memory
-    from ..parts.chunking import Chunked
-    from ..parts.streaming import Stream
-    from ..running.execution import Executable
 
 
 @dataclass
 class Program:
     """Instructions in the order in which they run.
+
+    The class is data. What can be done with a program is a method that the folder which does it attaches, as
+    `save` by `files`: `import mytorch.compiler` imports them all.
 
     Attributes:
         inputs: the arguments.
@@ -54,8 +46,8 @@ class Program:
     position: dict[str, Any] | None = None
     is_tuned: bool = False
     loose: tuple[Value, ...] = ()
-    _run: Executable | None = field(default=None, init=False, repr=False)
-    _stream: Stream | None = field(default=None, init=False, repr=False, compare=False)
+    _run: Any = field(default=None, init=False, repr=False, compare=False)  # its Executable, of `running`
+    _stream: Any = field(default=None, init=False, repr=False, compare=False)  # the last one, of `parts`
 
     def __str__(self) -> str:
         where = "" if self.device is CPU else f" on {self.device}"
@@ -66,184 +58,6 @@ class Program:
                 lines.append(f"  {kind} {value.described()}{known}")
         lines += [f"  {instruction}" for instruction in self.instructions]
         return "\n".join([*lines, f"  return {text(self.outputs)}"])
-
-    def __call__(self, *tensors: Tensor | RawArray) -> Any:
-        """Runs the program.
-
-        Args:
-            tensors: for each input one of its shape, strides and dtype, on the device of the program, or a
-                number.
-
-        Returns:
-            Tensors without history, nested as the function returned them.
-
-        Raises:
-            ValueError: another number, shape, memory order, dtype or device of tensors, or what the program
-                writes to shares memory with another tensor.
-            RuntimeError: it uses parameters after a step that moves them in each run: see `movers`.
-        """
-        from ..running.movers import settle
-
-        if overriding and (answer := overriding.dispatch(self.__call__, tensors, {})) is not NotImplemented:
-            return answer
-        raws = [x if type(x) in (float, int) else raw_of(x) for x in tensors]
-        check_inputs(self.name, self.inputs, raws, self.device)
-        run = self.executable()
-        settle(self.name, run.movers)
-        run.bind()
-        if run.writes and run.overlap(raws):
-            raise ValueError(f"{self.name}: it writes to a tensor that shares memory with another")
-        result = run(*raws)
-        for tensor, value in zip(tensors, self.inputs, strict=True):
-            if isinstance(tensor, Tensor) and value in self.changed_storages():
-                increment_version(tensor)
-        return mapped(lambda x: from_raw(as_raw(x)) if is_raw(x) or isinstance(x, np.generic) else x, result)
-
-    def executable(self) -> Executable:
-        """Returns the function of raw arrays that runs the program."""
-        if self._run is None:
-            from ..running.on_gpu import Executable, OnGPU
-
-            self._run = Executable(self) if self.device is CPU else OnGPU(self)
-        return self._run
-
-    def optimized(self, mode: str | None = None) -> Program:
-        """Returns a program that computes the same in fewer passes over memory; see `passes`.
-
-        Args:
-            mode: "max-autotune" measures several strategies for each loop before the program runs for the
-                first time, and keeps on disk which was the fastest. Others of PyTorch have no effect.
-
-        Raises:
-            RuntimeError: an unknown mode.
-        """
-        from ..passes import optimized
-
-        return optimized(self, mode)
-
-    def strategies(self) -> str:
-        """Returns a table of the times of each loop in several strategies, measured now unless they were
-        before; results differ by the order of sums at most.
-
-        Raises:
-            RuntimeError: loops aren't compiled.
-        """
-        from ..running.autotune import table
-
-        return table(self)
-
-    def source(self, target: str | None = None) -> str:
-        """Returns the source that runs: compiled loops, and the calls of these and of NumPy's functions.
-
-        Args:
-            target: "cpu" or "cuda"; by default where the program runs. For the other one it is the source of
-                the loops alone, in Numba or Triton.
-        """
-        from ..codegen.python_source import source_of
-        from ..running.execution import loops_of
-
-        if target not in (None, "cpu", "cuda"):
-            raise ValueError(f'source(): expected "cpu" or "cuda", got {target!r}')
-        loops = loops_of(self, target or self.device.type)
-        own = target in (None, self.device.type)
-        return "\n\n\n".join([*loops, source_of(self)[0]] if own else loops)
-
-    def to(self, device: DeviceLike) -> Program:
-        """Returns the program on another device, with a state of its own there; itself if it is on it.
-
-        Raises:
-            NotImplementedError: it calls Python's objects, which stay where they are.
-        """
-        target = as_device(device)
-        if target is self.device:
-            return self
-        if calls := [i.name for i in self.instructions if i.is_host]:
-            raise NotImplementedError(
-                f"can't move {self.name} to {target}: it calls Python's objects, {calls[0]}"
-            )
-        state = {value: move(raw, target) for value, raw in self.state.items()}
-        return replace(self, state=state, owners={}, device=target)
-
-    def save(self, path: str | os.PathLike) -> None:
-        """Saves the program, with its state, to a safetensors file; see `saving.save` and `load`."""
-        from ..files.saving import save
-
-        save(self, path)
-
-    def freeze(self, path: str | os.PathLike) -> None:
-        """Saves the program in the middle of a run, which `thaw` continues in another process, bit for bit.
-
-        That is `save`, which is atomic: with parameters, gradients that are set, moments, buffers, rates and
-        counts of steps, and random states. If the program's last stream hasn't come to its end, it is the
-        stream's `freeze`: results so far are written, and the position in the source is stored.
-        """
-        if self._stream is None:
-            self.save(path)
-        else:
-            self._stream.freeze(path)
-
-    def stream(self, source: Any, sink: object = None) -> Stream:
-        """Returns an iterable that runs the program on each batch of a source, and gives its results.
-
-        Batches are read, and results written, by threads beside the program; see `streaming.Stream`.
-
-        Args:
-            source: an array or memory map, or a tuple with one for each input, that is cut along the first
-                dim; or a DataLoader, or any iterable of batches. The last batch may have fewer rows if the
-                program treats each row by itself.
-            sink: an array or memory map for the rows of the results, or a tuple of such; a list, or a
-                function, that gets each result; or None.
-
-        >>> program = mytorch.capture(lambda x: x * 2, mytorch.ones(2))
-        >>> for y in program.stream(mytorch.arange(4.0)):
-        ...     print(y)
-        tensor([0.00000 2.00000])
-        tensor([4.00000 6.00000])
-        """
-        from ..parts.streaming import Stream
-
-        return Stream(self, source, sink)
-
-    def chunked(self, memory: int | str) -> Chunked:
-        """Returns a function that computes the same part by part of the batch, in less memory.
-
-        The batch is the first dim of the first input, and of those of the same length. Results for each row
-        are those of the program; products may round otherwise, and sums over the batch add up those of parts.
-
-        Args:
-            memory: that it may make besides inputs and state: bytes, or text as "500MB" or "1.5 GiB".
-
-        Raises:
-            ValueError: no part is small enough, the message says what the smallest one needs; or the program
-                is too large and writes to its inputs, or between parts to an array and to views of it.
-
-        >>> x = mytorch.ones(1000, 10)
-        >>> program = mytorch.capture(lambda x: (x * 2).exp().sum(), x)
-        >>> chunked = program.chunked(memory="10kB")
-        >>> chunked.rows, chunked.peak
-        (200, 8008)
-        """
-        from ..parts.chunking import Chunked
-
-        return Chunked(self, memory)
-
-    def draw(self, path: str | os.PathLike) -> None:
-        """Draws the program as a graph, to a file whose suffix is .svg or .html; see `drawing.draw`."""
-        from ..drawing import draw
-
-        draw(self, path)
-
-    def memory(self) -> Memory:
-        """Returns the memory that the program needs, as a table: see `memory.Memory`. Nothing runs.
-
-        >>> print(mytorch.capture(lambda x: (x + 1).exp().sum(), mytorch.ones(1000)).memory())
-        given 4.0 kB, peak 8.0 kB more at instruction 1, exp; alive there:
-             4.0 kB  %1: float32[1000] from add
-             4.0 kB  %2: float32[1000] from exp
-        """
-        from ..memory.live_ranges import memory_of
-
-        return memory_of(self)
 
     def results(self) -> list[Value]:
         """Returns the values among the outputs."""

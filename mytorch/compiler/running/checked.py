@@ -72,22 +72,28 @@ class Checks:
                 self._refuse(text, f"{value.described()} lies in the memory of {other!r}")
 
     def _check(self, value: Value, x: Any, text: str, bounds: Bounds, is_made: bool) -> None:
-        if type(x) is LazyGrad or value.dtype.kind == "O":  # an object; numbers are checked by the program
+        """Compares an array with what the program declares; objects and numbers it checks itself."""
+        if type(x) is LazyGrad or value.dtype.kind == "O":
             return
-        is_plain, given = type(x) is np.ndarray, x
-        x = as_raw(x) if isinstance(x, np.generic) else x  # what NumPy makes of arrays without dims
-        if not fits(x, value, self._target):
+        raw = as_raw(x) if isinstance(x, np.generic) else x  # what NumPy makes of arrays without dims
+        if not fits(raw, value, self._target):
             wanted = f"{value.described(strides=True)} on {self._target}"
-            got = described(x) if is_raw(x) else type(x).__name__
+            got = described(raw) if is_raw(raw) else type(raw).__name__
             self._refuse(text, f"made {got}, not {wanted}")
         base = self._bases.get(value, value)
-        is_new = is_made and is_plain and value.of is None
-        if is_new and not x.flags.writeable or base in self._written and isinstance(given, np.generic):
+        if isinstance(x, np.generic) and base in self._written:
             self._refuse(text, f"{value.described()} is read-only")
-        if is_plain and x.size:
+        if type(x) is np.ndarray:
+            if is_made and value.of is None and not x.flags.writeable:
+                self._refuse(text, f"{value.described()} is read-only")
+            self._check_bounds(value, base, x, text, bounds)
+
+    def _check_bounds(self, value: Value, base: Value, x: np.ndarray, text: str, bounds: Bounds) -> None:
+        """Notes where an array lies, which is within what it is a view of."""
+        if x.size:
             low, high = bounds[value] = np.lib.array_utils.byte_bounds(x)
-            whole = bounds.get(base, (low, high))  # nothing is known, or written, of NumPy's numbers
-            if not whole[0] <= low <= high <= whole[1]:
+            first, last = bounds.get(base, (low, high))  # nothing is known, or written, of NumPy's numbers
+            if not first <= low <= high <= last:
                 self._refuse(text, f"{value.described()} isn't a view of {base!r}, but a copy")
 
     def _refuse(self, text: str, reason: str) -> None:

@@ -12,22 +12,40 @@ import numpy as np
 
 from ...backends.device import CPU, RawArray, device
 from ...backends.float_errors import IGNORE, errors
-from ...backends.threads import get_num_threads
+from ...backends.threads import get_num_threads, installed
 from ...core.grad_mode import _state
 from ...core.tensor import increment_version
-from ...nn.functional.composite import REGISTRY, use_fused
+from ...nn.functional.composite import REGISTRY
+from ...nn.functional.variant import uses_kernels
+from ...nn.fused_ops.background import cpu_features
 from ...nn.fused_ops.registry import why_not
 from ..codegen import numba_source, triton_source
+from ..codegen.function_source import FunctionPrinter, transposed_state
 from ..codegen.loop import Loop
 from ..codegen.lowering import awaited
-from ..codegen.numba_source import DEFAULT, Strategy, loaded
-from ..codegen.python_source import name_of, source_of, transposed_state
-from ..memory.live_ranges import scheduled
+from ..codegen.numba_source import DEFAULT, Strategy, loaded, usual
+from ..codegen.python_source import name_of
 from ..program.instruction import Instruction
 from ..program.program import Program, described, fits
-from .autotune import is_compiled, strategy_of
+from .autotune import Tuning
 from .checked import is_on
 from .movers import movers
+
+
+class Written:
+    """What a program writes to; what Python's objects write (`host`) isn't counted.
+
+    Attributes:
+        inputs: their positions.
+        state: the values of the state.
+        owners: weak references to the tensors of the state.
+    """
+
+    def __init__(self, program: Program):
+        written = {value for i in program.instructions if not i.is_host for value in i.written}
+        self.inputs = [k for k, x in enumerate(program.inputs) if x in written]
+        self.state = [value for value in program.state if value in written]
+        self.owners = [owner for value, owner in program.owners.items() if value in written]
 
 
 class Executable:
@@ -42,33 +60,36 @@ class Executable:
         self._device, self._program = program.device, program
         self._state = [(value, owner, program.state[value]) for value, owner in program.owners.items()]
         self._transposed = [(name_of(y), name_of(x)) for y, x in transposed_state(program).items()]
-        self._build()
-        changed = {value for i in program.instructions if not i.is_host for value in i.written}
-        self._changed = [owner for value, owner in program.owners.items() if value in changed]
-        saved = any([value.dtype.kind == "O" for value in program.results()])
-        self._written = [k for k, x in enumerate(program.inputs) if x in changed]
-        self._written_state = [value for value in program.state if value in changed]
-        self.writes = bool(self._written or self._written_state)
-        self.movers = movers(program)
+        self.build()
+        self._written = Written(program)
+        self.writes, self.movers = bool(self._written.inputs or self._written.state), movers(program)
         names = {i.name for i in program.instructions}
-        self._has_vjps, self._has_kernels = saved or "kernel.vjp" in names, "kernel" in names
+        self._has_kernels = "kernel" in names
+        self._has_vjps = "kernel.vjp" in names or any([x.dtype.kind == "O" for x in program.results()])
 
-    def _build(self) -> None:
+    def build(self) -> None:
         """Generates the function, with the kernels that are there, and for the number of threads."""
         program = self._program
-        self._settings = use_fused.default, get_num_threads()
-        text, self._namespace = source_of(program, is_checked=is_on())
-        self._awaited = awaited(program)
-        for number, i in enumerate(scheduled(program)):
-            if i.name == "loop":  # each is in a file of its own: see `loaded`
-                strategy = _strategy_of(i, program)
-                self._namespace[f"loop{number}"] = runnable(i.kwargs["loop"], strategy, program.device)
-        self._namespace |= {"errors": errors, "IGNORE": IGNORE}
+        self._settings, self._awaited = (uses_kernels(), get_num_threads()), awaited(program)
+        printer = FunctionPrinter(program, is_checked=is_on())
+        for i, name in printer.loops.items():  # each is in a file of its own: see `loaded`
+            strategy = strategy_of(i, program)
+            printer.namespace[name] = runnable(i.kwargs["loop"], strategy, program.device)
+        self._namespace = self._executed(printer)
         self._namespace |= {name_of(value): raw for value, _, raw in self._state}
-        exec(compile(_without_warnings(text), f"<{program.name}>", "exec"), self._namespace)  # our own text
         self._run = self._namespace["run"]
         self._recorded: dict[str, object] | None = None  # what `_namespace` is, for recorded runs
         self._transpose()
+
+    def _executed(self, printer: FunctionPrinter) -> dict[str, object]:
+        """Returns the namespace with the function, in which NumPy's warnings are off, as inf and NaN are
+        values: see `float_errors`."""
+        head, _, body = printer.text().partition("\n")
+        body = f"    try:\n{indent(body, '    ')}\n    finally:\n        errors.reset(token)"
+        text = f"{head}\n    token = errors.set(IGNORE)\n{body}"
+        namespace = printer.namespace | {"errors": errors, "IGNORE": IGNORE}
+        exec(compile(text, f"<{self._program.name}>", "exec"), namespace)  # our own text
+        return namespace
 
     def _arrived(self) -> bool:
         """Returns whether all kernels are compiled that weren't when the function was generated."""
@@ -96,11 +117,11 @@ class Executable:
     def overlap(self, raws: Sequence[RawArray]) -> bool:
         """Returns whether an input or state that is written shares memory with another input or state: a
         program takes them as independent."""
-        values = [value for value, _, _ in self._state] if self._written else self._written_state
+        written = self._written.inputs
+        values = [value for value, _, _ in self._state] if written else self._written.state
         state = [self._namespace[name_of(value)] for value in values]
         return any([
-            np.may_share_memory(raws[k], other)
-            for k in self._written for other in (*raws[:k], *raws[k + 1 :])
+            np.may_share_memory(raws[k], other) for k in written for other in (*raws[:k], *raws[k + 1 :])
         ]) or any([np.may_share_memory(x, raw) for x in state for raw in raws])  # fmt: skip
 
     def _transpose(self) -> None:
@@ -109,12 +130,12 @@ class Executable:
 
     def __call__(self, *raws: RawArray) -> Any:
         """Runs the program; its state must be bound."""
-        for reference in self._changed:
+        for reference in self._written.owners:
             owner = reference()
             if owner is not None:
                 increment_version(owner)
-        if self._settings != (use_fused.default, get_num_threads()) or self._awaited and self._arrived():
-            self._build()
+        if self._settings != (uses_kernels(), get_num_threads()) or self._awaited and self._arrived():
+            self.build()
         run = self._run if _state.stream is None else self._recorded_run()
         if not self._has_kernels:
             return run(*raws)
@@ -127,32 +148,79 @@ class Executable:
     def _recorded_run(self) -> Callable:
         """Returns the function that shows its instructions to logs and profilers."""
         if self._recorded is None:
-            text, self._recorded = source_of(self._program, True, is_on())
-            loops = [name for name in self._namespace if name.startswith("loop")]
-            self._recorded |= {name: self._namespace[name] for name in (*loops, "errors", "IGNORE")}
-            exec(compile(_without_warnings(text), f"<{self._program.name}>", "exec"), self._recorded)
+            printer = FunctionPrinter(self._program, is_recorded=True, is_checked=is_on())
+            printer.namespace |= {name: self._namespace[name] for name in printer.loops.values()}
+            self._recorded = self._executed(printer)
         changing = [name_of(value) for value, _, _ in self._state] + [y for y, _ in self._transposed]
         self._recorded |= {name: self._namespace[name] for name in changing}
         return self._recorded["run"]
 
 
-def _without_warnings(text: str) -> str:
-    """Returns the function with NumPy's warnings off, as inf and NaN are values: see `float_errors`."""
-    head, _, body = text.partition("\n")
-    body = f"    try:\n{indent(body, '    ')}\n    finally:\n        errors.reset(token)"
-    return f"{head}\n    token = errors.set(IGNORE)\n{body}"
+def source(program: Program, target: str | None = None) -> str:
+    """Returns the source that runs: compiled loops, and the calls of these and of NumPy's functions.
+
+    Args:
+        target: "cpu" or "cuda"; by default where the program runs. For the other one it is the source of
+            the loops alone, in Numba or Triton.
+    """
+    if target not in (None, "cpu", "cuda"):
+        raise ValueError(f'source(): expected "cpu" or "cuda", got {target!r}')
+    own, printer = program.device.type, FunctionPrinter(program)
+    parts = [
+        triton_source.source(i.kwargs["loop"], i.kwargs["n"], name) if (target or own) != "cpu"
+        else numba_source.source(i.kwargs["loop"], name, strategy_of(i, program))
+        for i, name in printer.loops.items()
+    ]  # fmt: skip
+    return "\n\n\n".join([*parts, printer.text()] if target in (None, own) else parts)
 
 
-def loops_of(program: Program, kind: str) -> list[str]:
-    """Returns the sources of the loops for a kind of device: "cpu" in Numba, "cuda" in Triton."""
-    loops = [(f"loop{k}", i) for k, i in enumerate(scheduled(program)) if i.name == "loop"]
-    if kind == "cpu":
-        return [numba_source.source(i.kwargs["loop"], name, _strategy_of(i, program)) for name, i in loops]
-    return [triton_source.source(i.kwargs["loop"], i.kwargs["n"], name) for name, i in loops]
+class Strategies(dict):
+    """The `Tuning` of each loop of a program, by its name in the source: see `strategies`."""
+
+    def __init__(self, program: Program):
+        super().__init__({name: _tuning(i) for i, name in FunctionPrinter(program).loops.items()})
+        self._program = program
+
+    def __setitem__(self, name: str, strategy: Strategy) -> None:
+        self[name].choose(strategy)
+        self._program.is_tuned = True
+        self._program.executable().build()
+
+    def __str__(self) -> str:
+        return "\n".join([f"{name}, {tuning}" for name, tuning in self.items()])
 
 
-def _strategy_of(i: Instruction, program: Program) -> Strategy:
-    return strategy_of(i, program.is_tuned and program.device is CPU)
+def strategies(program: Program) -> Strategies:
+    """Returns the strategies of each loop with their times, measured now unless they were before: a dict, as
+    text a table. Results differ by the order of sums at most. The program runs a loop in the strategy that is
+    assigned to it: `program.strategies()["loop0"] = Strategy(threads=1)`.
+
+    Raises:
+        RuntimeError: loops aren't compiled.
+    """
+    if not is_compiled():
+        raise RuntimeError("strategies(): loops are not compiled without Numba, or with use_fused(False)")
+    return Strategies(program)
+
+
+Program.source, Program.strategies = source, strategies
+_tunings = functools.cache(Tuning)
+
+
+def is_compiled() -> bool:
+    """Whether loops are compiled: not without Numba, nor with `use_fused(False)`."""
+    return bool(uses_kernels() and installed())
+
+
+def strategy_of(i: Instruction, program: Program) -> Strategy:
+    """Returns how a loop of a program runs: as chosen, or, without measuring, as usual."""
+    is_tuned = program.is_tuned and program.device is CPU and is_compiled()
+    return _tuning(i).chosen if is_tuned else usual(i.kwargs["rows"] * i.kwargs["n"])
+
+
+def _tuning(i: Instruction) -> Tuning:
+    sizes, dtypes = (i.kwargs["rows"], i.kwargs["n"]), tuple([x.dtype.name for x in i.args])
+    return _tunings(i.kwargs["loop"], *sizes, dtypes, get_num_threads(), cpu_features())
 
 
 def runnable(loop: Loop, strategy: Strategy = DEFAULT, target: device = CPU) -> Callable:
@@ -164,6 +232,6 @@ def runnable(loop: Loop, strategy: Strategy = DEFAULT, target: device = CPU) -> 
     """
     if target is CPU:
         return loaded(loop, strategy) if is_compiled() else loop.in_numpy
-    if not use_fused.default or why_not(target.type):
+    if not uses_kernels() or why_not(target.kernels):
         return replace(loop, places=()).in_numpy
     return functools.partial(triton_source.launched, loop)

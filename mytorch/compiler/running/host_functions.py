@@ -34,7 +34,7 @@ def _set_grad(owner: Tensor, grad: RawArray | LazyGrad | None) -> RawArray | Non
     slot, before = owner.grad_slot, owner._grad
     if before is not None and slot is not None and before._array is slot.raw and type(grad) is np.ndarray:
         owner._grad = None
-        if getrefcount(before) == _ONE and not owner._post_hooks:  # else the old gradient must be kept
+        if getrefcount(before) == _ONE_REFERENCE and not owner._post_hooks:  # else it is needed
             slot.raw[...] = grad
             owner._grad = before
             return slot.raw
@@ -76,7 +76,7 @@ def _references() -> int:
     return getrefcount(x)
 
 
-_ONE = _references()  # what `getrefcount` returns for an object that only a variable refers to
+_ONE_REFERENCE = _references()  # what `getrefcount` returns for an object that only a variable refers to
 
 
 def _step(optimizer: Optimizer) -> None:
@@ -114,7 +114,7 @@ def _draw(where: str | None = None) -> Draw:
     return Draw(CPU if where is None else as_device(where))
 
 
-def _kept(draw: Draw, x: RawArray, p: float) -> RawArray:
+def _mask(draw: Draw, x: RawArray, p: float) -> RawArray:
     return draw.mask(x, p)
 
 
@@ -126,6 +126,6 @@ def _random(generator: Generator | str | None, name: str, args: tuple, kwargs: d
 
 HOST = {
     "grad": _grad, "set_grad": _set_grad, "add_grad": _add_grad, "new_grad": _new_grad, "stored": _stored,
-    "step": _step, "call": _call, "norm": _norm, "expect": _expect, "draw": _draw, "kept": _kept,
+    "step": _step, "call": _call, "norm": _norm, "expect": _expect, "draw": _draw, "kept": _mask,
     "random": _random, "number": _number, "outcome": _outcome,
 }  # fmt: skip

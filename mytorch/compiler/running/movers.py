@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...optim.optimizer import Optimizer
-from ..program.instruction import Instruction
+from ..program.instruction import Instruction, Value
 from ..program.program import Program
 
 _CALLS = ("host.step", "host.call", "host.norm")
+_GRADS = ("host.grad", "host.set_grad", "host.add_grad", "host.new_grad", "host.stored")  # their results
 
 
 def movers(program: Program) -> list[Optimizer]:
@@ -17,20 +18,17 @@ def movers(program: Program) -> list[Optimizer]:
     A step moves these where anyone has assigned others, state or options since the last one, or another
     optimizer has them.
     """
-    calls = [_optimizer_of(i) for i in program.instructions]
-    if not any([optimizer is not None for optimizer in calls]):
+    calls = {i: found for i in program.instructions if (found := _optimizer_of(i)) is not None}
+    if not calls:
         return []
-    bases, found = program.bases(), {}
-    grads = {y for i in program.instructions if i.is_host and _sets(i) for y in i.outputs}
+    bases, movers = program.bases(), {}
+    grads = {y for i in program.instructions if i.name in _GRADS for y in i.outputs}
     used = {bases.get(x, x) for x in program.results()}
-    for i, optimizer in zip(reversed(program.instructions), reversed(calls), strict=True):
-        if optimizer is not None:
-            params = {id(p) for group in optimizer.param_groups for p in group["params"]}
-            held = {value for value, owner in program.owners.items() if id(owner()) in params}
-            if not used.isdisjoint(held | grads):
-                found[optimizer] = None
+    for i in reversed(program.instructions):
+        if i in calls and not used.isdisjoint(grads | _parameters(program, calls[i])):
+            movers[calls[i]] = None
         used |= {bases.get(x, x) for x in i.inputs()}
-    return [*found]
+    return [*movers]
 
 
 def _optimizer_of(i: Instruction) -> Optimizer | None:
@@ -40,8 +38,10 @@ def _optimizer_of(i: Instruction) -> Optimizer | None:
     return owner if isinstance(owner, Optimizer) else None
 
 
-def _sets(i: Instruction) -> bool:
-    return i.name.removeprefix("host.") in ("grad", "set_grad", "add_grad", "new_grad", "stored")
+def _parameters(program: Program, optimizer: Optimizer) -> set[Value]:
+    """Returns the state of a program that is a parameter of an optimizer."""
+    params = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    return {value for value, owner in program.owners.items() if id(owner()) in params}
 
 
 def settle(name: str, optimizers: Iterable[Optimizer]) -> None:

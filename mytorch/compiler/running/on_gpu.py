@@ -72,7 +72,7 @@ class Graphed(OnGPU):
         if all([i.is_host for i in instructions[: self.count]]):
             rest = instructions[self.count :]
             return f"{rest[0].name} comes first" if rest else "it computes nothing"
-        if self._written:
+        if self._written.inputs:
             return "it writes to an argument"
         if any([bases[y] in program.inputs for y in program.results()]):
             return "it returns a view of an argument"
@@ -141,7 +141,7 @@ class Graphed(OnGPU):
             memory[...] = x
         for slot in self._slots:
             slot.release()
-        for reference in self._head._changed:
+        for reference in self._head._written.owners:
             if (owner := reference()) is not None:
                 increment_version(owner)
         self._graph.replay()
@@ -211,7 +211,7 @@ def _used_by(optimizer: Optimizer) -> tuple[list, list]:
 
 def _fits(i: Instruction) -> bool:
     """Whether an instruction can be in a graph."""
-    if i.name == "host.norm":  # that of an optimizer is left to its next step
+    if i.name == "host.norm":  # `Optimizer.clip_grad_norm` leaves a factor to the optimizer's next step
         optimizer, (*_, checks) = getattr(i.args[0].target, "__self__", None), i.args[1]
         return not checks and (optimizer is None or optimizer.is_capturable())
     if i.name == "host.step":

@@ -34,7 +34,7 @@ class RecordedStep:
 
     Args:
         instruction: it.
-        maker: that of the kernel, for a vjp.
+        maker: of a vjp, the instruction of its kernel.
     """
 
     def __init__(self, instruction: Instruction, maker: Instruction | None):

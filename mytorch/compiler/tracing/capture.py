@@ -15,7 +15,7 @@ from ...backends.meta.layout import layout
 from ...core.array import Array
 from ...core.grad_mode import _state
 from ...core.tensor import Tensor, raw_of
-from ...nn.functional.composite import choose
+from ...nn.functional.variant import choosing, variant
 from ...utils.nested import leaves, mapped
 from ..guards.reachable import Reachable
 from ..program.instruction import Value
@@ -31,7 +31,7 @@ def capture(function: Callable, *examples: object, **named: object) -> Program:
 
     All that happens is part of it: the forward pass, the backward pass, what is written in place, steps of
     optimizers. Composites are taken apart, except those with kernels that do more than loops can (see
-    `kernels.KEPT`); with `F.use_fused(False)` these, too.
+    `kernels.KERNELS`); with `F.use_fused(False)` these, too.
 
     Args:
         function: of tensors, numbers and nested structures of these. Numbers are constants of the program;
@@ -70,7 +70,9 @@ def traced(
             x.node  # noqa: B018 - that of a view whose base was written in place is made now, of its arrays
     given = [raw_of(x) for x in leaves((args, kwargs)) if isinstance(x, _ARRAYS) or is_raw(x)]
     target = _device(given) or _device(map(raw_of, tensors)) or _default_device()
-    with tracing(target, answer, numbers, reads_rates, picks, sizes) as tracer, META, choose():
+    auto, fused = variant()
+    allowed = choosing(auto, None if fused else fused)  # nothing can be demanded of arrays without elements
+    with tracing(target, answer, numbers, reads_rates, picks, sizes) as tracer, META, allowed:
         tracer.hold(tensors)
         arguments: list[RawArray] = []
         known: dict[int, Any] | None = {} if with_repeats else None
@@ -81,8 +83,8 @@ def traced(
         datas = [getattr(x, "_data", None) for x in arguments]
         attributes = [*map(attributes_of, arguments)]
         result = function(*args, **kwargs)
-        if tracer.refused is not None:  # the function has caught it
-            raise tracer.refused
+        if tracer.graph_break is not None:  # the function has caught it
+            raise tracer.graph_break
         tracer.finish()
         tracer.check_results(leaves(result))
         yield Traced(function, tracer, arguments, result, given, before, nodes, datas, attributes)

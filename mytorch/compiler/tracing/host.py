@@ -11,8 +11,8 @@ eager draws.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -35,21 +35,29 @@ from .number import Number
 Draws = (Draw,)
 
 
-class _Held(NamedTuple):
-    """What a tensor held before a tracing array took its array's place."""
+_REPLACED = ("_data", "_grad", "grad_slot", "_post_hooks", "_node", "_view")  # attributes of a tensor
 
-    owner: Tensor
-    data: Array
-    raw: RawArray
-    grad: Array | None
-    slot: Any
-    post_hooks: Any
-    node: Any
-    view: Any
+
+class _Held:
+    """A tensor, and what it held before a tracing array took its array's place.
+
+    Attributes:
+        node: the tensor's node while the function runs.
+    """
+
+    def __init__(self, owner: Tensor, raw: RawArray):
+        self.owner, self.raw = owner, raw
+        self.before = {name: getattr(owner, name) for name in _REPLACED}
+        self.node: Node | None = None
+
+    def restore(self) -> None:
+        self.before["_data"]._array = self.raw
+        for name, value in self.before.items():
+            setattr(self.owner, name, value)
 
 
 class _Slot:
-    """What a parameter has as its `grad_slot` while a program is captured.
+    """What a parameter has as its `grad_slot` while a function is traced.
 
     Args:
         has_graph: whether the tensor is the result of operations before the function.
@@ -75,11 +83,11 @@ class _Slot:
         return np.empty(raw.shape, raw.dtype, like=raw)
 
     def fits(self, data: RawArray) -> bool:
-        """Returns True: what is assigned to `.data` is refused at the end."""
+        """Returns True: an assignment to `.data` is an error at the end of the trace."""
         return True
 
     def holds(self, grad: Array | None) -> bool:
-        """Returns False: gradients are not neighbours in memory while a program is captured."""
+        """Returns False: gradients are not neighbours in memory during a trace."""
         return False
 
     def synchronize(self) -> None:
@@ -95,7 +103,7 @@ class _Slot:
             self.known = grad
 
 
-def _refuse_hook(owner: Tensor) -> None:
+def _raise_of_hook(owner: Tensor) -> None:
     raise NotImplementedError(
         "a program can't hold hooks of accumulated gradients, as DDP's: compile the module inside"
     )
@@ -106,10 +114,8 @@ class HostCalls:
 
     def __init__(self) -> None:
         self._held: dict[int, _Held] = {}  # by the id of the tensor, which stays alive
-        self._leaves: dict[int, Node | None] = {}  # what they are in the graph meanwhile, by the id, too
         self._slots: list[_Slot] = []
         self._draws: dict[int, tuple[Value, Draw]] = {}
-        self._replaced: set[Value] = set()  # parameters and gradients after a step that may move them
         self._scheduled: set[int] = set()  # the ids of optimizers whose options a schedule has changed
 
     def replace(self, owner: Tensor, raw: RawArray, x: MetaArray) -> None:
@@ -117,16 +123,14 @@ class HostCalls:
         if id(owner) in self._held:
             raise NotImplementedError("a program can't hold an assignment to `.data`")
         has_graph = owner.node is not None and bool(owner.node.parents)
-        self._held[id(owner)] = _Held(
-            owner, owner._data, raw, owner._grad, owner.grad_slot, owner._post_hooks, owner.node, owner._view
-        )
+        held = self._held[id(owner)] = _Held(owner, raw)
         owner._data._array = x
         if has_graph:  # which the engine walks behind the program, and not the program, too
             owner._node = owner._view = None
             owner.requires_grad_()
-        self._leaves[id(owner)] = owner._node
+        held.node = owner._node
         if owner._post_hooks:  # it would be called now, and not in each run
-            owner._post_hooks = {0: _refuse_hook}
+            owner._post_hooks = {0: _raise_of_hook}
         owner.grad_slot = _Slot(self, owner, has_graph)  # one that is frozen may have a gradient, too
         self._slots.append(owner.grad_slot)
 
@@ -138,17 +142,15 @@ class HostCalls:
         """
         self._synchronize_grads()
         for held in self._held.values():
-            if held.owner._data is not held.data:
+            if held.owner._data is not held.before["_data"]:
                 raise NotImplementedError("a program can't hold an assignment to `.data`")
-            if held.owner._node is not self._leaves[id(held.owner)]:
+            if held.owner._node is not held.node:
                 raise NotImplementedError("a program can't write to a tensor that has a history")
 
     def restore(self) -> None:
         """Gives the tensors back what they held."""
         for held in self._held.values():
-            owner, held.data._array = held.owner, held.raw
-            owner._data, owner._grad, owner.grad_slot = held.data, held.grad, held.slot
-            owner._post_hooks, owner._node, owner._view = held.post_hooks, held.node, held.view
+            held.restore()
         self._held.clear(), self._slots.clear(), self.owners.clear()
 
     def reads_history(self, x: Tensor) -> None:
@@ -194,16 +196,7 @@ class HostCalls:
         written = tuple([self.value(p._data._array) for p in params] + [*map(self.value, grads)])
         self.host("step", Reference(optimizer), written=written)
         if not optimizer._step_supports_amp_scaling or id(optimizer) in self._scheduled:
-            self._replaced |= {x.storage for x in written}
-
-    def check_replaced(self, used: Iterable[Value]) -> None:
-        """Raises an error for what a step may have moved that can't be foreseen."""
-        if not self._replaced.isdisjoint([x.storage for x in used]):
-            self.refused = NotImplementedError(
-                "a program can't use a parameter or gradient after a step that may move it: of an optimizer "
-                "with a step() of its own, or after one of its schedule"
-            )
-            raise self.refused
+            self.stale.add_moved(written)
 
     def note_call(self, method: Callable, *args: object, **kwargs: object) -> None:
         """Notes a call of an object's method that returns nothing and writes to no tensor.
@@ -274,7 +267,7 @@ class HostCalls:
 
 
 class _Random:
-    """What stands for NumPy's generator while a program is captured."""
+    """What stands for NumPy's generator during a trace."""
 
     def __init__(self, tracer: HostCalls, generator: Generator):
         self._tracer, self._generator = tracer, Reference(generator)
@@ -288,8 +281,9 @@ class _Random:
         def call(*args: object, **kwargs: object) -> MetaArray:
             with self._tracer.inside():
                 made = getattr(MetaRandom(), name)(*args, **kwargs)
-            given = mapped(lambda x: self._tracer.value(x) if isinstance(x, MetaArray) else x, (args, kwargs))
-            self._tracer.host("random", self._generator, name, *given, outputs=(self._tracer.new(made),))
+            value = self._tracer.value
+            values = mapped(lambda x: value(x) if isinstance(x, MetaArray) else x, (args, kwargs))
+            self._tracer.host("random", self._generator, name, *values, outputs=(self._tracer.new(made),))
             return made
 
         return call

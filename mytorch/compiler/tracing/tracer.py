@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -16,37 +16,34 @@ from ...backends.meta.array import MetaArray, new_of
 from ...backends.meta.layout import layout
 from ...core.grad_mode import _state
 from ...core.tensor import Tensor, raw_of
-from ...nn.functional.composite import Composite, use_fused
+from ...nn.functional.composite import Composite
 from ...utils.nested import leaves, mapped
 from ..program.instruction import Instruction, Value
-from ..program.kernels import call_kept
+from ..program.kernels import call_kernel
 from ..program.origins import Origins
 from ..program.program import Program
 from .host import Draws, HostCalls
 from .number import Number
 from .numbers import Numbers
+from .stale import StaleValues
 from .tracing_array import TracingArray
 
 if TYPE_CHECKING:
     from .sizes import Sizes
 
 
-def _refuse_shared(x: RawArray, y: RawArray) -> None:
+def _raise_shared(x: RawArray, y: RawArray) -> None:
     raise NotImplementedError(
         f"a program can't have two tensors of the same memory, of shapes {x.shape} and {y.shape}, as its "
         "state"
     )
 
 
-class Picked(NotImplementedError):
-    """Raised by a program that has copied what would have to be a view: see `Tracer.pick`."""
-
-
 class Tracer(HostCalls, Kind):
     """Notes the instructions of a function that runs on tracing arrays.
 
     Args:
-        device: where the program will run; while it is captured, what will lie there is on the meta device.
+        device: where the program will run; while it is traced, its arrays are on the meta device.
         answer: gets an array without dims that the function asks the element of, returns it.
         numbers: those that are inputs.
 
@@ -60,7 +57,7 @@ class Tracer(HostCalls, Kind):
         owners: the tensors of the state.
         takes_launches: calls of compiled kernels are noted: see `lowering`.
         reads_rates: the function may read what a step of a schedule changes.
-        refused: the last error of what the program can't hold, which the function itself may have caught.
+        graph_break: the last error that should end the trace; the function itself may have caught it.
         sizes: see `SymbolicTracer`.
         picks: `x[i]` with an integer `i` that the program computes is noted, as a copy; see `pick`.
     """
@@ -81,18 +78,21 @@ class Tracer(HostCalls, Kind):
         self.state: dict[Value, RawArray] = {}
         self.constants: dict[Value, RawArray] = {}
         self.owners: dict[Value, Tensor] = {}
-        self.refused: NotImplementedError | None = None
+        self.graph_break: NotImplementedError | None = None
         self.origins = Origins(self)
-        self._keeps_composites = use_fused.default
         self._answer = answer
         self._values: dict[int, tuple[Value, MetaArray]] = {}  # by the id of the array, which stays alive
         self._lifted: dict[int, tuple[RawArray, MetaArray]] = {}  # by the id of the array with elements
         self._storages: dict[int, Value] = {}  # the first value in each storage
-        self._picked: dict[Value, Value] = {}  # the storages of what was picked, and of where
-        self._stale: set[Value] = set()  # those of the first for which the second was written to
+        self.stale = StaleValues()
         self.is_inside = False
         self._first = 0  # the number of the first value
         super().__init__()
+
+    def break_graph(self, error: NotImplementedError) -> NoReturn:
+        """Raises an error that ends the trace; it is raised again at the end if the function catches it."""
+        self.graph_break = error
+        raise error
 
     def new(self, x: MetaArray) -> Value:
         """Returns a new value for an array."""
@@ -179,11 +179,11 @@ class Tracer(HostCalls, Kind):
             else:
                 for other in self.state.values():
                     if np.may_share_memory(raw, other):
-                        _refuse_shared(raw, other)
+                        _raise_shared(raw, other)
                 self.state[value], self.owners[value] = raw, owner
             found = self._lifted[id(raw)] = raw, x
         elif owner is not None:
-            _refuse_shared(raw, raw)
+            _raise_shared(raw, raw)
         if owner is not None:
             self.replace(owner, raw, found[1])
         return found[1]
@@ -201,19 +201,24 @@ class Tracer(HostCalls, Kind):
         args, kwargs = mapped(self._lifted_leaf, args), mapped(self._lifted_leaf, kwargs)
         with self.inside():
             result = rule(*args, **kwargs)
-        given = [self.value(x).storage for x in leaves((args, kwargs)) if isinstance(x, MetaArray)]
-        outs = [x for x in leaves(kwargs.get("out")) if isinstance(x, MetaArray)]
-        written = [self.value(x).storage for x in outs] + (given[:1] if writes(name) else [])
-        if not self.constants.keys().isdisjoint(written):
-            raise NotImplementedError("a program can't write to an array that it did not make")
-        made = [x for x in leaves(result) if isinstance(x, MetaArray) and id(x) not in self._values]
+        written = self._written(name, args, kwargs)
         if name == ".setitem" and self._is_itself(*args):
             return result  # the end of `x[...] += y`, which was done in place
+        made = [x for x in leaves(result) if isinstance(x, MetaArray) and id(x) not in self._values]
         arguments = mapped(self._value_leaf, args), mapped(self._value_leaf, kwargs)
         outputs = tuple([self.new(x) for x in made])
         if outputs or written:
-            self.note(Instruction(name, *arguments, outputs, tuple(written)))
+            self.note(Instruction(name, *arguments, outputs, written))
         return result
+
+    def _written(self, name: str, args: tuple, kwargs: dict) -> tuple[Value, ...]:
+        """Returns the storages that a call writes to: those of `out`, or of the first array among all."""
+        first = [self.value(x).storage for x in leaves((args, kwargs)) if isinstance(x, MetaArray)][:1]
+        outs = [self.value(x).storage for x in leaves(kwargs.get("out")) if isinstance(x, MetaArray)]
+        written = *outs, *(first if writes(name) else [])
+        if not self.constants.keys().isdisjoint(written):
+            raise NotImplementedError("a program can't write to an array that it did not make")
+        return written
 
     def _is_itself(self, x: MetaArray, index: object, y: object) -> bool:
         """Whether `x[index]` is the array `y`, in the same memory."""
@@ -226,10 +231,7 @@ class Tracer(HostCalls, Kind):
 
     def note(self, instruction: Instruction) -> None:
         """Adds an instruction, with its origin."""
-        if self._picked:
-            self._check_picked(instruction)
-        if self._replaced:
-            self.check_replaced(instruction.inputs())
+        self._check(instruction.inputs(), instruction.written)
         self.instructions.append(self.origins.marked(instruction))
 
     def takes_index(self, raw: RawArray) -> bool:
@@ -239,24 +241,16 @@ class Tracer(HostCalls, Kind):
     def picked(self, x: Tensor, y: Tensor) -> None:
         """Notes that `y`, a copy, is a view of `x` in eager code: it may not be written to or returned, nor
         used after `x` is written to."""
-        self._picked[self.value(raw_of(y)).storage] = self.value(self.held(raw_of(x), x)).storage
+        self.stale.add_copy(self.value(raw_of(y)), self.value(self.held(raw_of(x), x)))
 
     def check_results(self, results: Iterable[object]) -> None:
-        """Raises Picked if a result of the function is a view in eager code, and was copied."""
+        """Raises an error if a result of the function is stale, or a copy of what is a view in eager code."""
         arrays = [self._values.get(id(raw_of(x))) for x in results if isinstance(x, Tensor)]
-        self.check_replaced([found[0] for found in arrays if found is not None])
-        if any([found is not None and found[0].storage in self._picked for found in arrays]):
-            self._refuse_pick()
+        self._check([found[0] for found in arrays if found is not None], (), are_results=True)
 
-    def _check_picked(self, i: Instruction) -> None:
-        used = {x.storage for x in i.inputs()}
-        if not (self._picked.keys().isdisjoint(i.written) and self._stale.isdisjoint(used)):
-            self._refuse_pick()
-        self._stale |= {copy for copy, base in self._picked.items() if base in i.written}
-
-    def _refuse_pick(self) -> None:
-        self.refused = Picked("a program can't write to, or return, a view at an index that it computes")
-        raise self.refused
+    def _check(self, used: Iterable[Value], written: Sequence[Value], are_results: bool = False) -> None:
+        if self.stale and (error := self.stale.error(used, written, are_results)) is not None:
+            self.break_graph(error)
 
     @contextmanager
     def inside(self) -> Iterator[None]:
@@ -269,7 +263,7 @@ class Tracer(HostCalls, Kind):
 
     @contextmanager
     def suspended(self) -> Iterator[None]:
-        """Context in which this thread captures nothing: a part of the program runs."""
+        """Context in which nothing is traced in this thread: a part of the program runs."""
         kinds, stream = thread.kinds, _state.stream
         thread.tracer, thread.kinds, _state.stream = None, (), None
         try:
@@ -281,19 +275,19 @@ class Tracer(HostCalls, Kind):
         self, name: str, args: tuple, results: Sequence[MetaArray], kwargs: dict | None = None
     ) -> tuple[list[MetaArray], Value]:
         """Notes a call of a kernel; returns its results, and the value that stands for what it saves."""
-        given = mapped(lambda x: self._value_leaf(self._lifted_leaf(x)), args)
+        arguments = mapped(lambda x: self._value_leaf(self._lifted_leaf(x)), args)
         made = [x if id(x) not in self._values else x.copy() for x in results]
         outputs = [self.new(x) for x in made]
         saved = self.opaque()
         if kwargs is None:
             outputs.append(saved)
-        self.note(Instruction(name, given, kwargs or {}, tuple(outputs)))
+        self.note(Instruction(name, arguments, kwargs or {}, tuple(outputs)))
         return made, saved
 
-    def composite(self, composite: Composite, args: tuple) -> Any:
+    def composite(self, composite: Composite, args: tuple, kernels: bool) -> Any:
         """Returns the results of a composite that stays one instruction (see `kernels`), or its reference."""
-        kept = call_kept(composite, args, self._keeps_composites)
-        return composite.run_reference(*args) if kept is None else kept
+        results = call_kernel(composite, args, kernels)
+        return composite.run_reference(*args) if results is None else results
 
     def checks(
         self, x: Tensor | RawArray, low: int, high: int, text: str, error: type[Exception],
@@ -313,8 +307,8 @@ class Tracer(HostCalls, Kind):
         instruction."""
         last = self.instructions[-1] if self.instructions else None
         if last is not None and last.name == "check":
-            given = [self.value(x) for x in args if isinstance(x, MetaArray)]
-            self.instructions[-1:] = [] if last.args[0] in given else [last]
+            checked = [self.value(x) for x in args if isinstance(x, MetaArray)]
+            self.instructions[-1:] = [] if last.args[0] in checked else [last]
 
     def program(self, outputs: object, name: str = "program") -> Program:
         """Returns the program of the instructions so far."""
@@ -339,8 +333,7 @@ class Tracer(HostCalls, Kind):
                 raise NotImplementedError("a program can't hold an element of an array that Python reads")
             return self._answer(self, self.value(x))
         except NotImplementedError as error:
-            self.refused = error
-            raise
+            self.break_graph(error)
 
     def _lifted_leaf(self, x: Any) -> Any:
         return self.held(x) if is_raw(x) else x
@@ -357,7 +350,7 @@ class Tracer(HostCalls, Kind):
         seen: set[int] = set()
         for x in tensors:
             if id(x._data) in seen:
-                _refuse_shared(raw_of(x), raw_of(x))
+                _raise_shared(raw_of(x), raw_of(x))
             seen.add(id(x._data))
             if device_of(raw_of(x)) is self.device:
                 self.unwrap((x,))
@@ -373,8 +366,7 @@ class Tracer(HostCalls, Kind):
         return self.device
 
     def once(self, what: str) -> None:
-        self.refused = NotImplementedError(f"a program can't hold {what}")
-        raise self.refused
+        self.break_graph(NotImplementedError(f"a program can't hold {what}"))
 
     def moved(self, raw: RawArray, target: device) -> RawArray | None:
         if device_of(raw) is META:

@@ -20,7 +20,7 @@ PROPERTIES = ("T", "mT", "real", "imag")
 
 
 class TracingArray(ReadsItem, MetaArray):
-    """A meta array of a program that is being captured."""
+    """A meta array of a function that is being traced."""
 
     __slots__ = ()
 
@@ -45,10 +45,10 @@ class TracingArray(ReadsItem, MetaArray):
         return self.item() if self.dtype.kind in "iu" and self.size == 1 else super().__index__()
 
     def tolist(self) -> Any:
-        return self.item() if not self.ndim else _refuse_elements()
+        return self.item() if not self.ndim else _raise_of_elements()
 
     def __array__(self, dtype=None, copy=None) -> Any:
-        return _refuse_elements()
+        return _raise_of_elements()
 
     __dlpack__ = __dlpack_device__ = __array__
 
@@ -59,9 +59,9 @@ def _tracer() -> Tracer:
     return thread.tracer
 
 
-def _refuse_elements() -> Any:
-    _tracer().refused = NotImplementedError("a program can't hold the elements of an array that Python reads")
-    raise _tracer().refused
+def _raise_of_elements() -> Any:
+    what = "the elements of an array that Python reads"
+    _tracer().break_graph(NotImplementedError(f"a program can't hold {what}"))
 
 
 def name_of(function: Callable) -> str:

@@ -30,11 +30,8 @@ class Request:
     __slots__ = ("test", "finish", "keep", "queue", "cancel")
 
     def __init__(
-        self,
-        test: Callable[[], bool] = lambda: True,
-        finish: Callable[[], None] = lambda: None,
-        keep: object = None,
-        queue: Callable[[], None] | None = None,
+        self, test: Callable[[], bool] = lambda: True, finish: Callable[[], None] = lambda: None,
+        keep: object = None, queue: Callable[[], None] | None = None,
         cancel: Callable[[], bool] = lambda: True,
     ):
         self.test, self.finish, self.keep, self.queue, self.cancel = test, finish, keep, queue, cancel

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...backends.device import CPU, RawArray, device_of, move
+from ...backends.device import CPU, RawArray, device_of, is_on_host, move
 from ..environment import mpi
 from ..errors import DistError, DistMismatch
 from ..polling import wait_until
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _OPS = {
     ReduceOp.SUM: "SUM", ReduceOp.AVG: "SUM", ReduceOp.PRODUCT: "PROD", ReduceOp.MIN: "MIN",
     ReduceOp.MAX: "MAX", ReduceOp.BAND: "BAND", ReduceOp.BOR: "BOR", ReduceOp.BXOR: "BXOR",
-}  # fmt: skip
+}
 # A bool is a byte of 0 or 1: its sum is "any", its product "all".
 _BOOL_OPS = _OPS | {ReduceOp.SUM: "MAX", ReduceOp.PRODUCT: "MIN"}
 _CANCEL_SECONDS = 1.0
@@ -216,7 +216,7 @@ def _copy_back(values: np.ndarray | None, x: RawArray) -> Callable[[], None]:
         return _nothing
 
     def store() -> None:
-        if isinstance(x, np.ndarray):
+        if is_on_host(x):
             if not np.shares_memory(values, x):
                 x[...] = values
         else:

@@ -31,7 +31,7 @@ Issue: TypeAlias = Callable[[Communicator, int], None]  # issues operations on a
 _DTYPES = {
     "int8": 0, "uint8": 1, "int32": 2, "uint32": 3, "int64": 4, "uint64": 5,
     "float16": 6, "float32": 7, "float64": 8, "bfloat16": 9,
-}  # fmt: skip
+}
 _OPS = {ReduceOp.SUM: 0, ReduceOp.PRODUCT: 1, ReduceOp.MAX: 2, ReduceOp.MIN: 3, ReduceOp.AVG: 4}
 _BOOL_OPS = _OPS | {ReduceOp.SUM: 2, ReduceOp.PRODUCT: 3}  # "any" and "all" of zeros and ones
 _BYTE = 1

@@ -19,7 +19,7 @@ from .batch_norm import batch_norm
 from .binary_cross_entropy import binary_cross_entropy, binary_cross_entropy_with_logits
 from .cached_attention import cached_attention
 from .cached_self_attention import cached_self_attention
-from .composite import REGISTRY, Composite, use_fused
+from .composite import REGISTRY, Composite
 from .convolution import (
     conv1d,
     conv2d,
@@ -101,6 +101,7 @@ from .self_attention import self_attention
 from .shrink import hardshrink, softshrink, tanhshrink
 from .softmax import log_softmax, softmax, softmin
 from .unfold import fold, unfold
+from .variant import use_fused
 
 __all__ = [
     "multi_head_attention_forward", "cached_attention",
@@ -132,6 +133,6 @@ __all__ = [
     "mish", "prelu", "relu6", "rrelu", "selu", "softmin", "softplus", "softshrink", "softsign", "swiglu",
     "tanhshrink", "threshold", "celu_", "elu_", "hardtanh_", "leaky_relu_", "relu_", "rrelu_", "selu_",
     "threshold_", "alibi_bias", "geglu", "rotary_embedding", "soft_cap", "squared_relu",
-]  # fmt: skip
+]
 
 make_them_take_arrays(globals(), __all__)

@@ -29,7 +29,7 @@ def alibi_slopes(num_heads: int) -> np.ndarray:
 def alibi_bias(
     num_heads: int, queries: int, keys: int | None = None, is_causal: bool = True, dtype: DTypeLike = None,
     device: DeviceLike = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Returns what ALiBi adds to the scores of attention: -slope * distance of the query from the key.
 
     It is the `attn_mask` of `scaled_dot_product_attention` or a layer. Each head has its own slope; heads of

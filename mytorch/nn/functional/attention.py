@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from ...backends.blas import add_product, column_sums, dots, product
-from ...backends.device import array_module, device_of, on
+from ...backends.device import array_module, device_of, is_on_host, on
 from ...core.tensor import Tensor, from_raw, raw_of
 from ...ops import ones, where
 from .composite import composite, require_float
@@ -25,16 +25,9 @@ def _heads_inside(y: Tensor) -> Tensor:
 
 @composite(order=_heads_inside)
 def scaled_dot_product_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-    sliding_window: int | None = None,
-    soft_cap: float | None = None,
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
+    is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
+    sliding_window: int | None = None, soft_cap: float | None = None,
 ) -> Tensor:
     """Returns softmax(Q K^T / sqrt(E) + mask) V: for each query a weighted mean of the values.
 
@@ -249,7 +242,7 @@ def _tiles(q, k, is_causal, window, tiled):
         return []
     if not is_causal:
         return [(slice(0, length), slice(0, keys))]
-    step = TILE if tiled and length >= 2 * TILE and isinstance(q, np.ndarray) else length
+    step = TILE if tiled and length >= 2 * TILE and is_on_host(q) else length
     tiles = []
     for first in range(0, length, step):
         last = min(first + step, length)

@@ -9,16 +9,17 @@ import math
 import numpy as np
 
 from ... import ops
-from ...backends.device import RawArray
+from ...backends.device import RawArray, device_of
 from ...backends.dtypes import is_floating_point
 from ...core.op import op
 from ...core.tensor import Tensor
-from .composite import Unsupported, composite, use_fused
+from .composite import Unsupported, composite
 from .convolution import conv2d
 from .im2col import KERNELS, Geometry, geometry
 from .pooling import check_shape, read_output_size, read_window, window_counts
 from .resample import bins, resample
 from .types import IntOrInts
+from .variant import uses_kernels
 from .windows import element_slices, inner, ntuple, output_size, overlap_add, padded
 
 # Where NumPy is as fast as a kernel: elements that a core's cache holds, and those of a row of the result.
@@ -29,7 +30,7 @@ IN_CACHE, SHORT_ROW = 1 << 20, 16
 def avg_pool1d(
     input: Tensor, kernel_size: IntOrInts, stride: IntOrInts | None = None, padding: IntOrInts = 0,
     ceil_mode: bool = False, count_include_pad: bool = True,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Returns the mean of each window over the last dim, (N, C, L) or (C, L): see `avg_pool2d`.
 
     >>> F.avg_pool1d(mytorch.tensor([[[1.0, 3.0, 2.0, 0.0]]]), 2)
@@ -42,7 +43,7 @@ def avg_pool1d(
 def avg_pool2d(
     input: Tensor, kernel_size: IntOrInts, stride: IntOrInts | None = None, padding: IntOrInts = 0,
     ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Returns the mean of each window over the last two dims, (N, C, H, W) or (C, H, W); int64 truncates.
 
     Args:
@@ -64,7 +65,7 @@ def avg_pool2d(
 def avg_pool3d(
     input: Tensor, kernel_size: IntOrInts, stride: IntOrInts | None = None, padding: IntOrInts = 0,
     ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Returns the mean of each window over the last three dims, with or without N: see `avg_pool2d`.
 
     >>> F.avg_pool3d(mytorch.ones(1, 3, 8, 8, 8), 2).shape
@@ -115,7 +116,7 @@ def adaptive_avg_pool3d(input: Tensor, output_size: IntOrInts) -> Tensor:
 def lp_pool1d(
     input: Tensor, norm_type: float, kernel_size: IntOrInts, stride: IntOrInts | None = None,
     ceil_mode: bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Returns (sum x^p)^(1/p) over each window of the last dim, p = `norm_type`: see `avg_pool2d`.
 
     >>> F.lp_pool1d(mytorch.tensor([[[3.0, 4.0]]]), 2, kernel_size=2)
@@ -127,7 +128,7 @@ def lp_pool1d(
 def lp_pool2d(
     input: Tensor, norm_type: float, kernel_size: IntOrInts, stride: IntOrInts | None = None,
     ceil_mode: bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Returns (sum x^p)^(1/p) over each window of the last two dims: see `lp_pool1d`.
 
     >>> F.lp_pool2d(mytorch.ones(1, 3, 8, 8), 2, kernel_size=2).shape
@@ -139,7 +140,7 @@ def lp_pool2d(
 def lp_pool3d(
     input: Tensor, norm_type: float, kernel_size: IntOrInts, stride: IntOrInts | None = None,
     ceil_mode: bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Returns (sum x^p)^(1/p) over each window of the last three dims: see `lp_pool1d`.
 
     >>> F.lp_pool3d(mytorch.ones(1, 3, 8, 8, 8), 2, kernel_size=2).shape
@@ -213,7 +214,7 @@ def _convolved(x, count, inside, kernel, stride, around) -> Geometry | None:
     if count <= IN_CACHE:
         return None
     overlap = len(kernel) == 2 and all(k > s for k, s in zip(kernel, stride, strict=True))
-    if not (overlap and isinstance(x, np.ndarray) and x.dtype == np.float32 and use_fused.default):
+    if not (overlap and device_of(x).kernels == "cpu" and x.dtype == np.float32 and uses_kernels()):
         return None
     size = tuple([n - sum(p) for n, p in zip(inside, around, strict=True)])
     form = geometry(size, kernel, stride, around, (1, 1), x.shape[-3])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from .composite import composite, require_float
 from .normalization import Sums, same_dtype, scale_and_shift, x_hat_vjp
 
 
-def _channel_sums(x: RawArray) -> Any:
+def _channel_sums(x: RawArray) -> RawArray:
     n, channels, length = x.shape
     x = x if length == 1 else row_sums(rows(x))
     return column_sums(np.reshape(x, (n, channels)))[:, None]
@@ -28,14 +27,8 @@ CHANNELS = Sums(_channel_sums, lambda a, b: dots("ncl->c", a, b)[:, None])  # of
 
 @composite(order=contiguous)
 def batch_norm(
-    input: Tensor,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    training: bool = False,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
+    input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None = None,
+    bias: Tensor | None = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5,
 ) -> Tensor:
     """Normalizes each channel over the batch, then scales and shifts it.
 

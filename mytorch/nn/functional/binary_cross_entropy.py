@@ -15,10 +15,7 @@ from .loss import check_broadcast, check_reduction, is_visible, legacy_reduction
 @autocasts(in_float32)
 @legacy_reduction
 def binary_cross_entropy(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    reduction: str = "mean",
+    input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
 ) -> Tensor:
     """Returns -(target log(input) + (1 - target) log(1 - input)), reduced; logarithms are clamped to -100.
 
@@ -71,10 +68,7 @@ def _bernoulli_nll(p, y):
 @autocasts(in_float32)
 @legacy_reduction
 def binary_cross_entropy_with_logits(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    reduction: str = "mean",
+    input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean",
     pos_weight: Tensor | None = None,
 ) -> Tensor:
     """Returns `binary_cross_entropy` of sigmoid(input), accurate for small probabilities.

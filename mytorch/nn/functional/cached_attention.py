@@ -14,14 +14,8 @@ from .composite import composite, require_float
 
 @composite
 def cached_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    key_cache: Tensor,
-    value_cache: Tensor,
-    position: int,
-    scale: float | None = None,
-    enable_gqa: bool = False,
+    query: Tensor, key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, position: int,
+    scale: float | None = None, enable_gqa: bool = False,
 ) -> Tensor:
     """Writes the keys and values of T new tokens into the caches and attends to all tokens so far: new token
     i attends to the `position` old ones and the new ones 0 to i.

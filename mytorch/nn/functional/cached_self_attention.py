@@ -18,14 +18,8 @@ from .self_attention import side_by_side
 
 @composite
 def cached_self_attention(
-    qkv: Tensor,
-    num_heads: int,
-    key_cache: Tensor,
-    value_cache: Tensor,
-    position: int,
-    scale: float | None = None,
-    cos: Tensor | None = None,
-    sin: Tensor | None = None,
+    qkv: Tensor, num_heads: int, key_cache: Tensor, value_cache: Tensor, position: int,
+    scale: float | None = None, cos: Tensor | None = None, sin: Tensor | None = None,
 ) -> Tensor:
     """Returns `cached_attention` of queries, keys and values stored side by side.
 
@@ -78,7 +72,7 @@ def _check(qkv, num_heads, key_cache, value_cache, position, scale, cos, sin):
         len(shape) != 3 or len(cache) != 4 or cache != values or shape[0] != cache[0]
         or not cache[1] or num_heads % cache[1] or shape[2] != (num_heads + 2 * cache[1]) * cache[3]
         or (cos is None) != (sin is None)
-    ):  # fmt: skip
+    ):
         raise RuntimeError(
             f"cached_self_attention(): shapes do not match: qkv {shape}, {num_heads} heads, "
             f"key_cache {cache}, value_cache {values}"

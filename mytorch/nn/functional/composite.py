@@ -19,18 +19,14 @@ arrays in, `(result, vjp)` out.
     silu(x, auto=True)       # the reference
     silu(x, fused=True)      # the kernel, or an error; fused=False: not the kernel
 
-    with choose(auto=True):  # all calls in this block that say neither `auto` nor `fused`
-        silu(x)
+`variant()` says what runs where a call says neither (see `variant`).
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-import os
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -46,6 +42,7 @@ from ...core.tensor import Tensor, raw_of
 from ...core.upcast import downcast, in_float32, upcast
 from ...ops.arrays import as_tensors
 from ...ops.inplace import inplace
+from .variant import thread, variant
 
 REGISTRY: dict[str, Composite] = {}
 Result = Tensor | tuple[Tensor, ...]
@@ -74,7 +71,7 @@ class Composite:
         self.reference, self.outputs, self.order = reference, outputs, order
         self.manual_variant: Callable | None = None
         self.kernels: dict[str, Callable] = {}
-        self.suppliers: dict[str, Callable[..., Any]] = {}
+        self.suppliers: dict[str, Callable[..., None]] = {}
         self.checker: Callable | None = None
         self.autocast: Callable | None = None
         self.signature = inspect.signature(reference)
@@ -163,7 +160,7 @@ class Composite:
         if kwargs or len(args) != self._count:
             args = self._bind(args, kwargs)
         if fused is None and not auto:
-            auto, fused = _chosen.variant
+            auto, fused = variant()
         for i, name, kind in self._tensors:
             if isinstance(args[i], Tensor):
                 continue
@@ -191,19 +188,21 @@ class Composite:
                     f"{self.__name__}(): auto=True runs the reference, fused=True the kernel: choose one"
                 )
             return self.run_reference(*args)
-        if forces and fused is None and (result := in_force().composite(self, args)) is not None:
+        if forces and not fused and (result := in_force().composite(self, args, fused is None)) is not None:
             return result
-        if fused or (fused is None and use_fused.default and (self.kernels or self.suppliers)):
+        if fused or (fused is None and (self.kernels or self.suppliers)):
             for first in args:
                 if isinstance(first, Tensor):
                     break
             target = device_of(raw_of(first))
             kind = (stand_in(target) if forces else target).kernels
             try:
-                kernel = self.kernels.get(kind) or self.kernel(kind, bool(fused))
+                # A call in a checkpoint, which is made again, waits for its kernel: the manual variant draws
+                # other numbers.
+                kernel = self.kernels.get(kind) or self.kernel(kind, bool(fused) or _state.tape is not None)
                 result = kernel(*args)
                 if fused:
-                    _chosen.kernel_ran = True
+                    thread.kernel_ran = True
                 return result
             except Unsupported as reason:
                 if fused:
@@ -218,7 +217,7 @@ class Composite:
     # The rule for half precision: unless a variant takes it, arguments are upcast to float32 and the results
     # are rounded once to the half dtype, or to `dtype`; also where parameters are float32, unlike in ops.
 
-    def run_reference(self, *args: Any) -> Result:
+    def run_reference(self, *args: object) -> Result:
         half = self._half_dtype(args)
         result = self.reference(*(args if half is None else map(upcast, args)))
         result = result if half is None else downcast(result, half)
@@ -244,7 +243,7 @@ class Composite:
                 return dtype if wanted is None else wanted
         return None
 
-    def _bind(self, args: tuple, kwargs: dict[str, Any]) -> tuple:
+    def _bind(self, args: tuple, kwargs: dict[str, object]) -> tuple:
         """Returns all arguments by position, with the defaults."""
         if self._modern is not None:
             args, kwargs = self._modern(args, kwargs)
@@ -305,69 +304,3 @@ def floats_only(function: Composite) -> None:
     @function.check
     def check(input, *args):
         require_float(input.dtype, function.__name__)
-
-
-class _Chosen(threading.local):
-    variant: tuple[bool, bool | None] = (False, None)  # auto, fused
-    kernel_ran = False  # one that was demanded, since the block began
-
-
-_chosen = _Chosen()
-
-
-@contextmanager
-def choose(auto: bool = False, fused: bool | None = None) -> Iterator[Callable[[], bool]]:
-    """Chooses the variants of all calls in a block, in this thread, that say neither `auto` nor `fused`.
-
-    Returns:
-        A function that returns whether a kernel that `fused=True` demanded has run in the block.
-    """
-    before = _chosen.variant, _chosen.kernel_ran
-    _chosen.variant, _chosen.kernel_ran = (auto, fused), False
-    try:
-        yield lambda: _chosen.kernel_ran
-    finally:
-        _chosen.variant, _chosen.kernel_ran = before[0], before[1] or _chosen.kernel_ran
-
-
-def is_default() -> bool:
-    """Returns whether a call that says neither `auto` nor `fused` may run a kernel in this thread."""
-    return use_fused.default and _chosen.variant == (False, None)
-
-
-class use_fused:  # noqa: N801 - used like a function
-    """Enables or disables fused kernels: from now on as a plain call, within a block as a context.
-
-    It holds for the whole process, for calls without `fused=`. The environment variable USE_FUSED_OPS (0 or
-    1) sets the initial value; without it kernels are enabled.
-
-    Args:
-        mode: True to enable them.
-
-    >>> with F.use_fused(False):
-    ...     F.relu(mytorch.tensor([-1.0, 2.0]))
-    tensor([0.00000 2.00000])
-    """
-
-    default: bool
-
-    def __init__(self, mode: bool = True):
-        if not isinstance(mode, bool):
-            raise TypeError(f"use_fused(): expected True or False, got {mode!r}")
-        self.before, use_fused.default = use_fused.default, mode
-
-    def __enter__(self) -> use_fused:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        use_fused.default = self.before
-
-
-def _from_environment() -> bool:
-    value = os.environ.get("USE_FUSED_OPS", "1")
-    if value not in ("0", "1"):
-        raise ValueError(f"the environment variable USE_FUSED_OPS is 0 or 1, got {value!r}")
-    return value == "1"
-
-
-use_fused.default = _from_environment()

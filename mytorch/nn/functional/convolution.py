@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from ...core.op import require_tensor
 from ...core.tensor import Tensor
@@ -19,7 +18,7 @@ from .windows import ntuple, read_padding
 def conv1d(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: IntOrInts = 1,
     padding: IntOrInts | str = 0, dilation: IntOrInts = 1, groups: int = 1,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Returns the convolution over one dim: see `conv2d`, without the heights.
 
     >>> F.conv1d(mytorch.tensor([[[1.0, 2.0, 3.0]]]), mytorch.tensor([[[1.0, 1.0]]]))
@@ -32,7 +31,7 @@ def conv1d(
 def conv2d(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: IntOrInts = 1,
     padding: IntOrInts | str = 0, dilation: IntOrInts = 1, groups: int = 1,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Returns the product of the kernels with every window of an image.
 
         y[n, o, i, j] = bias[o] + sum_{c, a, b} weight[o, c, a, b] x[n, c, row(i, a), row(j, b)]
@@ -66,7 +65,7 @@ def conv2d(
 def conv3d(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: IntOrInts = 1,
     padding: IntOrInts | str = 0, dilation: IntOrInts = 1, groups: int = 1,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Returns the convolution over three dims: see `conv2d`, with a depth before the height. It has no
     kernel: `fused=True` raises a RuntimeError.
 
@@ -80,7 +79,7 @@ def conv3d(
 def conv_transpose1d(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: IntOrInts = 1, padding: IntOrInts = 0,
     output_padding: IntOrInts = 0, groups: int = 1, dilation: IntOrInts = 1,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Returns the transposed convolution over one dim: see `conv_transpose2d`, without the heights.
 
     >>> F.conv_transpose1d(mytorch.tensor([[[1.0, 2.0]]]), mytorch.tensor([[[1.0, 1.0]]]))
@@ -94,7 +93,7 @@ def conv_transpose1d(
 def conv_transpose2d(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: IntOrInts = 1, padding: IntOrInts = 0,
     output_padding: IntOrInts = 0, groups: int = 1, dilation: IntOrInts = 1,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Returns the gradient of `conv2d` with respect to its input: each pixel adds its multiple of the kernel.
 
     Args:
@@ -125,7 +124,7 @@ def conv_transpose2d(
 def conv_transpose3d(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: IntOrInts = 1, padding: IntOrInts = 0,
     output_padding: IntOrInts = 0, groups: int = 1, dilation: IntOrInts = 1,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Returns the transposed convolution over three dims: see `conv_transpose2d`, with a depth.
 
     >>> F.conv_transpose3d(mytorch.ones(1, 2, 4, 4, 4), mytorch.ones(2, 4, 2, 2, 2), stride=2).shape
@@ -212,7 +211,7 @@ def _convolve_transposed(name, dims, input, weight, bias, stride, padding, outpu
     return _batched(dims, conv_input_gradient, input, weight, bias, form)
 
 
-def _batched(dims: int, function: Callable, input: Tensor, *args: Any) -> Tensor:
+def _batched(dims: int, function: Callable, input: Tensor, *args: object) -> Tensor:
     """Calls an op of batches; adds and removes the dim of the batch for one image."""
     if input.ndim == dims + 2:
         return function(input, *args)

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...autograd import is_grad_enabled
 from ...backends.blas import row_sums, rows
-from ...backends.device import RawArray
+from ...backends.device import RawArray, is_on_host
 from ...backends.dtypes import DTypeLike, as_dtype, is_floating_point, is_half
 from ...core.tensor import Tensor
 from ...core.upcast import FLOAT32
@@ -22,10 +22,7 @@ from .softmax import log_softmax, shifted
 @legacy_reduction(before="ignore_index")
 @composite
 def nll_loss(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    ignore_index: int = -100,
+    input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100,
     reduction: str = "mean",
 ) -> Tensor:
     """Returns the negative log-likelihood of the target classes, - weight[t] * input[t].
@@ -74,11 +71,7 @@ def _check_nll(input, target, weight, ignore_index, reduction):
 
 
 def check_classes(
-    name: str,
-    shape: tuple[int, ...],
-    dtype: np.dtype,
-    target: Tensor,
-    weight: Tensor | None,
+    name: str, shape: tuple[int, ...], dtype: np.dtype, target: Tensor, weight: Tensor | None,
     ignore_index: int,
 ) -> None:
     """Raises unless `target` holds class indices that match the weight and logits of this shape and dtype."""
@@ -197,13 +190,8 @@ def _nll_loss(x, target, weight, ignore_index, reduction):
 @legacy_reduction(before="ignore_index")
 @composite
 def cross_entropy(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-    label_smoothing: float = 0.0,
-    dtype: DTypeLike = None,
+    input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100,
+    reduction: str = "mean", label_smoothing: float = 0.0, dtype: DTypeLike = None,
 ) -> Tensor:
     """Returns the cross entropy of softmax(input) and target, - sum_c weight[c] p[c] log_softmax(input)[c].
 
@@ -264,11 +252,7 @@ def _check_cross_entropy(input, target, weight, ignore_index, reduction, label_s
 
 
 def check_probabilities(
-    name: str,
-    shape: tuple[int, ...],
-    dtype: np.dtype,
-    target: Tensor,
-    weight: Tensor | None,
+    name: str, shape: tuple[int, ...], dtype: np.dtype, target: Tensor, weight: Tensor | None,
     ignore_index: int,
 ) -> None:
     """Raises unless `target`, of the logits' shape, holds probabilities."""
@@ -314,7 +298,7 @@ def _cross_entropy(x, target, weight, ignore_index, reduction, smoothing, dtype)
             z -= np.where(counts, 1 / norm, 0)[:, None].astype(z.dtype) * by_class
 
     def vjp(g):
-        if isinstance(g, np.ndarray) and g.ndim == 0 and g == 1:  # the usual case: saves a pass
+        if is_on_host(g) and g.ndim == 0 and g == 1:  # the usual case: saves a pass
             return class_back(z, shape)
         return class_back(z * np.where(counts, np.reshape(g, -1), 0)[:, None], shape)
 

@@ -25,12 +25,8 @@ NEVER = -1e30  # the logarithm of 0 in the reference: finite, for the sake of it
 
 @composite
 def ctc_loss(
-    log_probs: Tensor,
-    targets: Tensor,
-    input_lengths: Tensor | Sequence[int],
-    target_lengths: Tensor | Sequence[int],
-    blank: int = 0,
-    reduction: str = "mean",
+    log_probs: Tensor, targets: Tensor, input_lengths: Tensor | Sequence[int],
+    target_lengths: Tensor | Sequence[int], blank: int = 0, reduction: str = "mean",
     zero_infinity: bool = False,
 ) -> Tensor:
     """Returns - log of the probability of the labels, summed over all paths that read as them.

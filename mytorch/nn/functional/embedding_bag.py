@@ -16,16 +16,9 @@ MODES = ("sum", "mean", "max")
 
 @composite
 def embedding_bag(
-    input: Tensor,
-    weight: Tensor,
-    offsets: Tensor | None = None,
-    max_norm: float | None = None,
-    norm_type: float = 2,
-    scale_grad_by_freq: bool = False,
-    mode: str = "mean",
-    sparse: bool = False,
-    per_sample_weights: Tensor | None = None,
-    include_last_offset: bool = False,
+    input: Tensor, weight: Tensor, offsets: Tensor | None = None, max_norm: float | None = None,
+    norm_type: float = 2, scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False,
+    per_sample_weights: Tensor | None = None, include_last_offset: bool = False,
     padding_idx: int | None = None,
 ) -> Tensor:
     """Returns the sum, mean or maximum of the rows of each bag, `weight[input[bag]]`; 0 if it is empty.
@@ -87,7 +80,7 @@ def _largest(rows: Tensor, bag: Tensor, zeros: Tensor) -> Tensor:
 def _check(
     input, weight, offsets, max_norm, norm_type, scale_grad_by_freq, mode, sparse, per_sample_weights,
     include_last_offset, padding_idx,
-):  # fmt: skip
+):
     if mode not in MODES:
         raise ValueError(f"embedding_bag(): mode has to be one of {MODES}, got {mode!r}")
     if mode == "max" and (scale_grad_by_freq or sparse):
@@ -118,7 +111,7 @@ def _check(
     return (
         input.reshape(-1).long(), weight, offsets, None, norm_type, scale_grad_by_freq, mode, False, factors,
         bool(include_last_offset), padding_idx,
-    )  # fmt: skip
+    )
 
 
 def _check_factors(input: Tensor, weight: Tensor, mode: str, factors: Tensor | None) -> None:

@@ -14,11 +14,7 @@ from .loss import check_broadcast, check_reduction, legacy_reduction, reduced
 @autocasts(in_float32)
 @legacy_reduction
 def cosine_embedding_loss(
-    input1: Tensor,
-    input2: Tensor,
-    target: Tensor,
-    margin: float = 0,
-    reduction: str = "mean",
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0, reduction: str = "mean"
 ) -> Tensor:
     """Returns 1 - cos where the target is 1, max(0, cos - margin) where it is -1, reduced.
 
@@ -55,10 +51,7 @@ def cosine_embedding_loss(
 @autocasts(in_float32)
 @legacy_reduction
 def hinge_embedding_loss(
-    input: Tensor,
-    target: Tensor,
-    margin: float = 1.0,
-    reduction: str = "mean",
+    input: Tensor, target: Tensor, margin: float = 1.0, reduction: str = "mean"
 ) -> Tensor:
     """Returns the input where the target is 1, max(0, margin - input) where it is -1, reduced.
 
@@ -84,14 +77,8 @@ def hinge_embedding_loss(
 @autocasts(in_float32)
 @legacy_reduction
 def triplet_margin_loss(
-    anchor: Tensor,
-    positive: Tensor,
-    negative: Tensor,
-    margin: float = 1.0,
-    p: float = 2,
-    eps: float = 1e-6,
-    swap: bool = False,
-    reduction: str = "mean",
+    anchor: Tensor, positive: Tensor, negative: Tensor, margin: float = 1.0, p: float = 2, eps: float = 1e-6,
+    swap: bool = False, reduction: str = "mean",
 ) -> Tensor:
     """Returns max(0, d(anchor, positive) - d(anchor, negative) + margin), reduced; d is `pairwise_distance`.
 
@@ -136,14 +123,9 @@ def _check_triplet(name, anchor, positive, negative, margin):
 
 
 def triplet_margin_with_distance_loss(
-    anchor: Tensor,
-    positive: Tensor,
-    negative: Tensor,
-    *,
-    distance_function: Callable[[Tensor, Tensor], Tensor] | None = None,
-    margin: float = 1.0,
-    swap: bool = False,
-    reduction: str = "mean",
+    anchor: Tensor, positive: Tensor, negative: Tensor, *,
+    distance_function: Callable[[Tensor, Tensor], Tensor] | None = None, margin: float = 1.0,
+    swap: bool = False, reduction: str = "mean",
 ) -> Tensor:
     """Returns `triplet_margin_loss` with a custom distance, `distance_function(x, y)`.
 

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from ...autograd import is_grad_enabled
+from ...backends.device import is_on_host
 from ...backends.memory_order import flat, memory_order, unflat
 from ...core.tensor import Tensor
 from ...ops.special import erfc
@@ -21,7 +22,7 @@ TANH_FORM = (math.sqrt(2 / math.pi), math.sqrt(2 / math.pi) * 0.044715)
 EXACT_FORM = (
     7.97884941e-1, 3.63330846e-2, -3.25949759e-5, -5.53061935e-5,
     3.96474436e-6, -1.32263333e-7, 1.75617052e-9,
-)  # fmt: skip
+)
 
 
 @composite
@@ -60,7 +61,7 @@ def gelu_manual(x, approximate):
     x = flat(x, order)
     y = np.empty_like(x)
     slope = np.empty_like(x) if is_grad_enabled() else None
-    step = BLOCK if isinstance(x, np.ndarray) else max(x.size, 1)
+    step = BLOCK if is_on_host(x) else max(x.size, 1)
     square, p = np.empty((2, min(step, x.size)), x.dtype, like=x)
     for i in range(0, x.size, step):
         block = slice(i, i + step)

@@ -21,10 +21,7 @@ LARGEST = 2.0**30
 
 @composite
 def grid_sample(
-    input: Tensor,
-    grid: Tensor,
-    mode: str = "bilinear",
-    padding_mode: str = "zeros",
+    input: Tensor, grid: Tensor, mode: str = "bilinear", padding_mode: str = "zeros",
     align_corners: bool | None = None,
 ) -> Tensor:
     """Returns the values of images at the points of a grid.

@@ -17,10 +17,7 @@ from .normalization import scale_and_shift, standardize
 
 @composite(order=contiguous)
 def group_norm(
-    input: Tensor,
-    num_groups: int,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
+    input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
     """Normalizes groups of channels of each sample, then scales and shifts each channel.
@@ -76,22 +73,14 @@ def _group_norm(x, num_groups, weight, bias, eps):
     y, dx, dweight, dbias = scale_and_shift(
         np.reshape(x_hat, x.shape), weight, bias, lambda d: vjp_of_rows(np.reshape(d, matrix)),
         CHANNELS, shape, x.shape[1:2],
-    )  # fmt: skip
+    )
     return y, (dx, None, dweight, dbias)
 
 
 def instance_norm(
-    input: Tensor,
-    running_mean: Tensor | None = None,
-    running_var: Tensor | None = None,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    use_input_stats: bool = True,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-    *,
-    auto: bool = False,
-    fused: bool | None = None,
+    input: Tensor, running_mean: Tensor | None = None, running_var: Tensor | None = None,
+    weight: Tensor | None = None, bias: Tensor | None = None, use_input_stats: bool = True,
+    momentum: float = 0.1, eps: float = 1e-5, *, auto: bool = False, fused: bool | None = None,
 ) -> Tensor:
     """Normalizes each channel of each sample, then scales and shifts it: `group_norm` with C groups.
 
@@ -119,13 +108,8 @@ def instance_norm(
 
 
 def check_instances(
-    name: str,
-    input: Tensor,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    use_input_stats: bool,
+    name: str, input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None,
+    bias: Tensor | None, use_input_stats: bool,
 ) -> None:
     """Raises the errors of a wrong call of `instance_norm`."""
     if not use_input_stats:

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...backends.blas import product
-from ...backends.device import RawArray
+from ...backends.device import RawArray, is_on_host
 from ...core.op import op
 from .windows import Ints, inner, output_size, overlap_add, padded, windows
 
@@ -208,7 +208,7 @@ def _flipped_kernels(w: RawArray, groups: int) -> RawArray:
 
 def _blocks(batch: RawArray, channels: int, form: Geometry) -> Iterator[tuple[slice, slice, slice, Geometry]]:
     """Yields (images, rows of x, rows of y, the convolution between them) for blocks of bounded memory."""
-    room = CACHE if isinstance(batch, np.ndarray) else GPU_MEMORY
+    room = CACHE if is_on_host(batch) else GPU_MEMORY
     row = channels * math.prod(form.kernel) * math.prod(form.out[1:]) * batch.itemsize
     rows = max(1, room // max(row, 1))
     images = max(1, rows // form.out[0])

@@ -22,13 +22,9 @@ MODES = ("nearest", "nearest-exact", "area", *NDIM)
 
 @composite
 def interpolate(
-    input: Tensor,
-    size: int | Sequence[int] | None = None,
-    scale_factor: float | Sequence[float] | None = None,
-    mode: str = "nearest",
-    align_corners: bool | None = None,
-    recompute_scale_factor: bool | None = None,
-    antialias: bool = False,
+    input: Tensor, size: int | Sequence[int] | None = None,
+    scale_factor: float | Sequence[float] | None = None, mode: str = "nearest",
+    align_corners: bool | None = None, recompute_scale_factor: bool | None = None, antialias: bool = False,
 ) -> Tensor:
     """Resizes the last dims, (N, C, n…) to (N, C, size…), one dim after the other.
 
@@ -180,7 +176,7 @@ def _in_fixed_point(x: Tensor, taps: Taps, dim: int) -> Tensor:
 def upsample(
     input: Tensor, size: IntOrInts | None = None, scale_factor: float | Sequence[float] | None = None,
     mode: str = "nearest", align_corners: bool | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Deprecated name of `interpolate`.
 
     >>> F.upsample(mytorch.tensor([[[1.0, 2.0]]]), scale_factor=2)

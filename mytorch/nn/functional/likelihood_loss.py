@@ -70,11 +70,7 @@ def kl_div(  # without `legacy_reduction`, since it warns of `reduction` alone
 
 @rounds_once
 def gaussian_nll_loss(
-    input: Tensor,
-    target: Tensor,
-    var: Tensor | float,
-    full: bool = False,
-    eps: float = 1e-6,
+    input: Tensor, target: Tensor, var: Tensor | float, full: bool = False, eps: float = 1e-6,
     reduction: str = "mean",
 ) -> Tensor:
     """Returns the negative log-likelihood of the normal distribution N(input, var), reduced.
@@ -123,11 +119,7 @@ def _fits(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
 @autocasts(in_float32)
 @legacy_reduction(before="eps")
 def poisson_nll_loss(
-    input: Tensor,
-    target: Tensor,
-    log_input: bool = True,
-    full: bool = False,
-    eps: float = 1e-8,
+    input: Tensor, target: Tensor, log_input: bool = True, full: bool = False, eps: float = 1e-8,
     reduction: str = "mean",
 ) -> Tensor:
     """Returns the negative log-likelihood of a Poisson distribution, reduced.

@@ -27,6 +27,7 @@ from ...ops import contiguous
 from .composite import Unsupported, composite
 from .cross_entropy import RowWeights, check_classes, check_probabilities, cross_entropy, row_weights
 from .loss import check_reduction, reduced
+from .types import DTypeLike
 
 # Bytes of a chunk's logits: small enough for the cache, large enough that dweight, to which each chunk adds,
 # is read and written few times.
@@ -56,7 +57,7 @@ class LinearCrossEntropyOptions:
     batch_chunk_size: int | None = None
     chunking_method: str | None = "auto"
     acc_policy: str = "auto"
-    acc_dtype: Any = None
+    acc_dtype: DTypeLike = None
 
     def __post_init__(self):
         size, method = self.batch_chunk_size, self.chunking_method
@@ -93,15 +94,9 @@ class LinearCrossEntropyOptions:
 
 @composite(order=contiguous)
 def linear_cross_entropy(
-    input: Tensor,
-    linear_weight: Tensor,
-    target: Tensor,
-    linear_bias: Tensor | None = None,
-    weight: Tensor | None = None,
-    reduction: str = "mean",
-    ignore_index: int | None = None,
-    label_smoothing: float = 0.0,
-    options: LinearCrossEntropyOptions | None = None,
+    input: Tensor, linear_weight: Tensor, target: Tensor, linear_bias: Tensor | None = None,
+    weight: Tensor | None = None, reduction: str = "mean", ignore_index: int | None = None,
+    label_smoothing: float = 0.0, options: LinearCrossEntropyOptions | None = None,
 ) -> Tensor:
     """Returns cross_entropy(linear(input, linear_weight, linear_bias), target, …), in chunks of rows.
 
@@ -135,7 +130,7 @@ def linear_cross_entropy(
     logits = logits.reshape(*input.shape[:-1], *outputs)
     return cross_entropy.reference(
         logits, target, weight, ignore_index, reduction, label_smoothing
-    )  # fmt: skip
+    )
 
 
 class Plan(NamedTuple):
@@ -179,11 +174,11 @@ def _check(
     count, device = math.prod(x[:-1]), input.device.type
     rows = (options or LinearCrossEntropyOptions()).rows(count, x[-1], w[0], device)
     wanted = [is_grad_enabled() and t is not None and t.requires_grad
-              for t in (input, linear_weight, linear_bias)]  # fmt: skip
+              for t in (input, linear_weight, linear_bias)]
     return (
         input, linear_weight, target, linear_bias, weight, reduction, ignore_index, label_smoothing,
         Plan(rows, *wanted),
-    )  # fmt: skip
+    )
 
 
 def _check_shapes(name, x, w, bias):
@@ -269,14 +264,8 @@ def _factors(weights: RowWeights, factor: RawArray | float) -> RawArray:
 
 
 def _run(
-    row_losses: RowLosses,
-    x: RawArray,
-    w: RawArray,
-    bias: RawArray,
-    weights: RowWeights,
-    plan: Plan,
-    dtype: np.dtype,
-    factors: RawArray,
+    row_losses: RowLosses, x: RawArray, w: RawArray, bias: RawArray, weights: RowWeights, plan: Plan,
+    dtype: np.dtype, factors: RawArray,
 ) -> tuple[RawArray, tuple]:
     """Returns the losses of all rows, and with factors the gradients that the plan names."""
     shapes = [x.shape, w.shape, w.shape[:-1]]

@@ -40,7 +40,7 @@ def legacy_reduction(function: Function | None = None, *, before: str = "reducti
     signature, names = signature.replace(parameters=parameters), [p.name for p in parameters]
     first = names.index("size_average")
 
-    def modern(args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+    def modern(args: tuple, kwargs: dict[str, object]) -> tuple[tuple, dict[str, object]]:
         """Returns the arguments without the two."""
         if len(args) <= first and "size_average" not in kwargs and "reduce" not in kwargs:
             return args, kwargs
@@ -58,7 +58,7 @@ def legacy_reduction(function: Function | None = None, *, before: str = "reducti
         return function.accept(modern, signature)
 
     @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args, **kwargs):
         if kwargs or len(args) > first:
             args, kwargs = modern(args, kwargs)
         return function(*args, **kwargs)

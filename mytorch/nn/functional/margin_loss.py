@@ -15,11 +15,7 @@ from .loss import check_broadcast, check_reduction, legacy_reduction, reduced
 @autocasts(in_float32)
 @legacy_reduction
 def margin_ranking_loss(
-    input1: Tensor,
-    input2: Tensor,
-    target: Tensor,
-    margin: float = 0,
-    reduction: str = "mean",
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0, reduction: str = "mean"
 ) -> Tensor:
     """Returns max(0, -target (input1 - input2) + margin), reduced.
 
@@ -48,11 +44,7 @@ def margin_ranking_loss(
 
 @autocasts(in_float32)
 @legacy_reduction
-def soft_margin_loss(
-    input: Tensor,
-    target: Tensor,
-    reduction: str = "mean",
-) -> Tensor:
+def soft_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """Returns log(1 + exp(-target input)), reduced.
 
     Args:
@@ -74,10 +66,7 @@ def soft_margin_loss(
 
 @legacy_reduction
 def multilabel_soft_margin_loss(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    reduction: str = "mean",
+    input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
 ) -> Tensor:
     """Returns the mean over the classes of the binary cross entropy of logits, reduced over the samples.
 
@@ -109,11 +98,7 @@ def multilabel_soft_margin_loss(
 @autocasts(in_float32)
 @legacy_reduction
 def multi_margin_loss(
-    input: Tensor,
-    target: Tensor,
-    p: int = 1,
-    margin: float = 1.0,
-    weight: Tensor | None = None,
+    input: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, weight: Tensor | None = None,
     reduction: str = "mean",
 ) -> Tensor:
     """Returns by how much other scores violate the margin to the target's, reduced over the samples.
@@ -155,11 +140,7 @@ def multi_margin_loss(
 
 @autocasts(in_float32)
 @legacy_reduction
-def multilabel_margin_loss(
-    input: Tensor,
-    target: Tensor,
-    reduction: str = "mean",
-) -> Tensor:
+def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """Returns by how much other scores violate a margin of 1 to the targets', reduced over the samples.
 
         sum over targets t and other classes i of max(0, 1 - (x[t] - x[i])) / C

@@ -25,7 +25,7 @@ from .types import IntOrInts
 def max_pool1d(
     input: Tensor, kernel_size: IntOrInts, stride: IntOrInts | None = None, padding: IntOrInts = 0,
     dilation: IntOrInts = 1, ceil_mode: bool = False, return_indices: bool = False,
-) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
+) -> Tensor | tuple[Tensor, Tensor]:
     """Returns the maximum of each window over the last dim, (N, C, L) or (C, L): see `max_pool2d`.
 
     >>> F.max_pool1d(mytorch.tensor([[[1.0, 3.0, 2.0, 0.0]]]), 2)
@@ -37,7 +37,7 @@ def max_pool1d(
 def max_pool2d(
     input: Tensor, kernel_size: IntOrInts, stride: IntOrInts | None = None, padding: IntOrInts = 0,
     dilation: IntOrInts = 1, ceil_mode: bool = False, return_indices: bool = False,
-) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
+) -> Tensor | tuple[Tensor, Tensor]:
     """Returns the maximum of each window over the last two dims, (N, C, H, W) or (C, H, W), or NaN.
 
     Args:
@@ -61,7 +61,7 @@ def max_pool2d(
 def max_pool3d(
     input: Tensor, kernel_size: IntOrInts, stride: IntOrInts | None = None, padding: IntOrInts = 0,
     dilation: IntOrInts = 1, ceil_mode: bool = False, return_indices: bool = False,
-) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
+) -> Tensor | tuple[Tensor, Tensor]:
     """Returns the maximum of each window over the last three dims, with or without N: see `max_pool2d`.
 
     >>> F.max_pool3d(mytorch.ones(1, 3, 8, 8, 8), 2).shape

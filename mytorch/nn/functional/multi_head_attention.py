@@ -23,7 +23,7 @@ def multi_head_attention_forward(
     q_proj_weight: Tensor | None = None, k_proj_weight: Tensor | None = None,
     v_proj_weight: Tensor | None = None, static_k: Tensor | None = None, static_v: Tensor | None = None,
     average_attn_weights: bool = True, is_causal: bool = False,
-) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+) -> tuple[Tensor, Tensor | None]:
     """Returns W_o concat(head_1, …, head_h) + b_o with head_i = attention(W_q,i Q, W_k,i K, W_v,i V).
 
     Args:
@@ -79,7 +79,7 @@ def _check(query, key, value, features, num_heads, key_padding_mask, attn_mask):
         raise AssertionError(f"key and value must have the same length and batch, got {shapes}")
     for name, mask, dims in (
         ("key_padding_mask", key_padding_mask, (query.ndim - 1,)), ("attn_mask", attn_mask, (2, 3)),
-    ):  # fmt: skip
+    ):
         if mask is None:
             continue
         if mask.ndim not in dims or (mask.dtype != bool and not is_floating_point(mask.dtype)):

@@ -107,10 +107,7 @@ def same_dtype(name: str, input: Tensor, key: str, other: Tensor | None) -> None
 
 @composite(order=contiguous)
 def layer_norm(
-    input: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
+    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
     """Normalizes the last dims to mean 0 and variance 1, then scales and shifts them.
@@ -184,10 +181,7 @@ def _layer_norm(x, normalized_shape, weight, bias, eps):
 
 @composite(order=contiguous)
 def rms_norm(
-    input: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    eps: float | None = None,
+    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
 ) -> Tensor:
     """Divides by the root of the mean square of the last dims, then scales.
 
@@ -227,12 +221,8 @@ def _rms_norm(x, normalized_shape, weight, eps):
 
 @composite(outputs=True, order=lambda results: tuple(map(contiguous, results)))
 def add_layer_norm(
-    input: Tensor,
-    residual: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
+    input: Tensor, residual: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None,
+    bias: Tensor | None = None, eps: float = 1e-5,
 ) -> tuple[Tensor, Tensor]:
     """Adds two tensors and normalizes the last dims of the sum: see `layer_norm`; not in PyTorch.
 

@@ -11,7 +11,7 @@ from .windows import Ints, ntuple, output_size
 def read_window(
     name: str, dims: int, kernel_size: IntOrInts, stride: IntOrInts | None, padding: IntOrInts,
     dilation: IntOrInts,
-) -> tuple[Ints, Ints, Ints, Ints]:  # fmt: skip
+) -> tuple[Ints, Ints, Ints, Ints]:
     """Returns (kernel_size, stride, padding, dilation), each with one int per dim.
 
     Raises:
@@ -33,7 +33,7 @@ def read_window(
 def window_counts(
     name: str, shape: Sequence[int], kernel: Ints, stride: Ints, padding: Ints, dilation: Ints,
     ceil_mode: bool,
-) -> Ints:  # fmt: skip
+) -> Ints:
     """Returns the number of windows in each of the last dims.
 
     Raises:

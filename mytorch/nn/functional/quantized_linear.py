@@ -82,10 +82,7 @@ def _quantized_linear(x, codes, scales, offsets, bias):
 
 
 def vjps(
-    x_shape: tuple[int, ...],
-    codes: RawArray,
-    scales: RawArray,
-    offsets: RawArray | None,
+    x_shape: tuple[int, ...], codes: RawArray, scales: RawArray, offsets: RawArray | None,
     bias: RawArray | None,
 ) -> tuple[Callable | None, ...]:
     """Returns the vjp of each argument; the weight is dequantized again, as it is not kept."""

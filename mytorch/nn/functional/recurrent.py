@@ -14,7 +14,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
@@ -29,7 +28,7 @@ from .composite import composite
 def rnn_steps(
     gates: Tensor, hx: Tensor, weight_hh: Tensor, nonlinearity: str, batch_sizes: Sequence[int],
     reverse: bool = False,
-) -> tuple[Tensor, ...]:  # fmt: skip
+) -> tuple[Tensor, ...]:
     """Computes the steps h <- tanh(gate + W_hh h), or relu
 
     Args:
@@ -54,7 +53,7 @@ def rnn_steps(
 def lstm_steps(
     gates: Tensor, hx: Tensor, cx: Tensor, weight_hh: Tensor, weight_hr: Tensor | None,
     batch_sizes: Sequence[int], reverse: bool = False,
-) -> tuple[Tensor, ...]:  # fmt: skip
+) -> tuple[Tensor, ...]:
     """Computes i, f, u, o = gate + W_hh h;  c <- σ(f) c + σ(i) tanh(u);  h <- W_hr (σ(o) tanh(c))
 
     Args:
@@ -82,7 +81,7 @@ def lstm_steps(
 def gru_steps(
     gates: Tensor, hx: Tensor, weight_hh: Tensor, bias_hh: Tensor | None, batch_sizes: Sequence[int],
     reverse: bool = False,
-) -> tuple[Tensor, ...]:  # fmt: skip
+) -> tuple[Tensor, ...]:
     """Computes r, z = σ(gate + W_hh h + b_hh);  n = tanh(gate + r (W_hh h + b_hh));  h <- (1 - z) n + z h
 
     Args:
@@ -107,7 +106,7 @@ def gru_steps(
 @rnn_steps.check
 @lstm_steps.check
 @gru_steps.check
-def _check_steps(gates: Tensor, hx: Tensor, *rest: Any) -> None:
+def _check_steps(gates: Tensor, hx: Tensor, *rest: object) -> None:
     """Raises ValueError unless the sizes are those of the rows: kernels read and write by them."""
     sizes = [*map(operator.index, rest[-2])]
     if sum(sizes) != len(gates) or any([a < b for a, b in pairwise((len(hx), *sizes, 0))]):

@@ -14,12 +14,7 @@ from .loss import check_reduction, legacy_reduction, one_dtype, reduced, same_sh
 
 @legacy_reduction
 @composite
-def mse_loss(
-    input: Tensor,
-    target: Tensor,
-    reduction: str = "mean",
-    weight: Tensor | None = None,
-) -> Tensor:
+def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None) -> Tensor:
     """Returns (input - target)^2, reduced.
 
     Args:
@@ -39,12 +34,7 @@ def mse_loss(
 
 @legacy_reduction
 @composite
-def l1_loss(
-    input: Tensor,
-    target: Tensor,
-    reduction: str = "mean",
-    weight: Tensor | None = None,
-) -> Tensor:
+def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None) -> Tensor:
     """Returns |input - target|, or its mean or sum; where they are equal the gradient is 0.
 
     Args, Raises: as `mse_loss`; integer dtypes have no mean.
@@ -57,12 +47,7 @@ def l1_loss(
 
 @legacy_reduction
 @composite
-def smooth_l1_loss(
-    input: Tensor,
-    target: Tensor,
-    reduction: str = "mean",
-    beta: float = 1.0,
-) -> Tensor:
+def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0) -> Tensor:
     """Returns the absolute error, quadratic near 0, reduced.
 
         0.5 error^2 / beta   where |error| < beta
@@ -81,11 +66,7 @@ def smooth_l1_loss(
 
 @composite
 def huber_loss(
-    input: Tensor,
-    target: Tensor,
-    reduction: str = "mean",
-    delta: float = 1.0,
-    weight: Tensor | None = None,
+    input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0, weight: Tensor | None = None
 ) -> Tensor:
     """Returns the squared error where it is small, the absolute one where it is large, reduced.
 

@@ -21,13 +21,8 @@ from .composite import composite, require_float
 
 @composite
 def self_attention(
-    qkv: Tensor,
-    num_heads: int,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    sliding_window: int | None = None,
+    qkv: Tensor, num_heads: int, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
+    is_causal: bool = False, scale: float | None = None, sliding_window: int | None = None,
 ) -> Tensor:
     """Returns `scaled_dot_product_attention` of queries, keys and values stored side by side.
 

@@ -16,7 +16,7 @@ from .types import DTypeLike
 __all__ = [
     "celu", "celu_", "hardshrink", "log_softmax", "prelu", "relu_", "rrelu", "rrelu_", "selu", "selu_",
     "softmax", "threshold", "threshold_",
-]  # fmt: skip
+]
 
 
 @numpy_names

@@ -37,7 +37,7 @@ _sums = raw(from_columns)
 def unfold(
     input: Tensor, kernel_size: IntOrInts, dilation: IntOrInts = 1, padding: IntOrInts = 0,
     stride: IntOrInts = 1,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Returns the windows of images, each as a column; overlapping windows repeat elements.
 
     Args:
@@ -76,7 +76,7 @@ def unfold(
 def fold(
     input: Tensor, output_size: IntOrInts, kernel_size: IntOrInts, dilation: IntOrInts = 1,
     padding: IntOrInts = 0, stride: IntOrInts = 1,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Returns the adjoint of `unfold`: images to which each window is added at its position.
 
     Args:

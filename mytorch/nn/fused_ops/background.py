@@ -98,14 +98,14 @@ def _version() -> str:
     here = Path(__file__).parent
     sources = [*sorted((here / "numba").glob("*.py")), *sorted((here.parents[1] / "backends").glob("*.py"))]
     parts = [
-        str(here), platform.python_version(), importlib.metadata.version("numba"), _cpu(),
+        str(here), platform.python_version(), importlib.metadata.version("numba"), cpu_features(),
         os.environ.get("NUMBA_CACHE_DIR", ""),
-    ]  # fmt: skip
+    ]
     content = "\n".join(parts).encode() + b"".join(source.read_bytes() for source in sources)
     return hashlib.sha256(content).hexdigest()[:16]
 
 
-def _cpu() -> str:
+def cpu_features() -> str:
     """Returns the instruction sets of the CPU, or what else is known of it."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:

@@ -18,7 +18,7 @@ from ..functional.im2col import KERNELS, Geometry, Kernels, geometry
 def register(
     kind: str, require: Callable, convolve: Callable, weight_gradient: Callable, bias_gradient: Callable,
     limit: float = math.inf,
-) -> None:  # fmt: skip
+) -> None:
     """Registers the kernels of conv1d and conv2d for a kind of device.
 
     All arrays are contiguous and on that device, with two spatial dims:

@@ -33,7 +33,7 @@ def register(kind: str, normalize: Callable) -> None:
     def _add_layer_norm(
         x: RawArray, residual: RawArray, shape: Sequence[int], weight: RawArray | None,
         bias: RawArray | None, eps: float,
-    ) -> tuple:  # fmt: skip
+    ) -> tuple:
         y, total, total_vjp = normalize(x, residual, shape, weight, bias, eps, True)
 
         def vjp(gradients: Sequence[RawArray | None]) -> tuple:

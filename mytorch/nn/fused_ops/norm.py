@@ -6,9 +6,9 @@ from types import ModuleType
 
 import numpy as np
 
-from ...backends.device import RawArray
+from ...backends.device import RawArray, is_on_host
 from ...backends.dtypes import is_bfloat16, is_half
-from ..functional.composite import use_fused
+from ..functional.variant import uses_kernels
 from . import registry
 
 SHORTEST = 1 << 16  # elements from which a compiled loop is faster than NumPy on the CPU
@@ -41,10 +41,10 @@ def scale(x: RawArray, factor: float | RawArray) -> None:
 
 def keeps_zeros(x: RawArray) -> bool:
     """Returns whether `scale` leaves zeros unchanged if the factor, which is on the GPU, is NaN."""
-    return not isinstance(x, np.ndarray) and _kernels(x) is not None
+    return not is_on_host(x) and _kernels(x) is not None
 
 
 def _kernels(x: RawArray) -> ModuleType | None:
-    if not use_fused.default or isinstance(x, np.ndarray) and x.size < SHORTEST or not x.flags.c_contiguous:
+    if not uses_kernels() or is_on_host(x) and x.size < SHORTEST or not x.flags.c_contiguous:
         return None
     return registry.find("norm", x)

@@ -11,7 +11,8 @@ from types import ModuleType
 
 from ...backends import threads
 from ...backends.device import RawArray, device_of
-from ..functional.composite import REGISTRY, Unsupported, use_fused
+from ..functional.composite import REGISTRY, Unsupported
+from ..functional.variant import uses_kernels
 from . import background
 from .kernels import CPU_KERNELS, KERNELS
 
@@ -49,7 +50,7 @@ def find(file: str, *arrays: RawArray) -> ModuleType | None:
 
     The kernels compute in float32. Nothing is converted for them: None for arrays of another dtype.
     """
-    if not use_fused.default:
+    if not uses_kernels():
         return None
     try:
         module = load(device_of(arrays[0]).kind.kernels, file)

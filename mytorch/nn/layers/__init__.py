@@ -195,7 +195,7 @@ __all__ = [
     "Mish", "PReLU", "RReLU", "ReLU6", "SELU", "Softmax2d", "Softmin", "Softplus", "Softshrink", "Softsign",
     "GeGLU", "SquaredReLU", "SwiGLU",
     "Tanhshrink", "Threshold", "MSELoss", "NLLLoss", "ReLU", "SiLU", "Sigmoid", "Softmax", "Tanh",
-]  # fmt: skip
+]
 
 for _name in __all__:
     with_variants(globals()[_name])

@@ -315,12 +315,8 @@ class Hardtanh(_Activation):
     function = F.hardtanh
 
     def __init__(
-        self,
-        min_val: float = -1.0,
-        max_val: float = 1.0,
-        inplace: bool = False,
-        min_value: float | None = None,
-        max_value: float | None = None,
+        self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False,
+        min_value: float | None = None, max_value: float | None = None,
     ):
         if min_value is not None or max_value is not None:
             warnings.warn("min_value and max_value are now min_val and max_val", FutureWarning, stacklevel=3)

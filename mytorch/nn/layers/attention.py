@@ -49,7 +49,7 @@ class MultiheadAttention(Module):
         add_bias_kv: bool = False, add_zero_attn: bool = False, kdim: int | None = None,
         vdim: int | None = None, batch_first: bool = False, device: DeviceLike = None,
         dtype: DTypeLike = None,
-    ):  # fmt: skip
+    ):
         super().__init__()
         if embed_dim <= 0 or num_heads <= 0:
             raise ValueError(
@@ -91,7 +91,7 @@ class MultiheadAttention(Module):
         self, query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None = None,
         need_weights: bool = True, attn_mask: Tensor | None = None, average_attn_weights: bool = True,
         is_causal: bool = False,
-    ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    ) -> tuple[Tensor, Tensor | None]:
         """Returns (result, weights or None); the arguments are those of `F.multi_head_attention_forward`."""
         swap = self.batch_first and query.ndim == 3
         if swap:
@@ -103,7 +103,7 @@ class MultiheadAttention(Module):
             self.out_proj.bias, self.training, key_padding_mask, need_weights, attn_mask,
             self.in_proj_weight is None, self.q_proj_weight, self.k_proj_weight, self.v_proj_weight,
             average_attn_weights=average_attn_weights, is_causal=is_causal,
-        )  # fmt: skip
+        )
         return y.transpose(0, 1) if swap else y, weights
 
 
@@ -126,7 +126,7 @@ class ScaledDotProduct(Module):
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
         is_causal: bool = False,
-    ) -> Tensor:  # fmt: skip
+    ) -> Tensor:
         dropout = self.dropout if self.training else 0.0
         options = self.scale, self.enable_gqa, self.window
         return F.scaled_dot_product_attention(query, key, value, attn_mask, dropout, is_causal, *options)

@@ -32,7 +32,7 @@ class _RunningNorm(_Affine):
         self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
         track_running_stats: bool = True, device: DeviceLike = None, dtype: DTypeLike = None, *,
         bias: bool = True,
-    ):  # fmt: skip
+    ):
         super().__init__()
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self.affine, self.track_running_stats = affine, track_running_stats
@@ -119,7 +119,7 @@ class _InstanceNorm(_RunningNorm):
         self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = False,
         track_running_stats: bool = False, device: DeviceLike = None, dtype: DTypeLike = None, *,
         bias: bool = True,
-    ):  # fmt: skip
+    ):
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
 
     def forward(self, input: Tensor) -> Tensor:
@@ -134,7 +134,7 @@ class _InstanceNorm(_RunningNorm):
         y = F.instance_norm(
             input.unsqueeze(0) if single else input, self.running_mean, self.running_var, self.weight,
             self.bias, self.training or not self.track_running_stats, self.momentum or 0.0, self.eps,
-        )  # fmt: skip
+        )
         return y.squeeze(0) if single else y
 
 

@@ -26,7 +26,7 @@ class _ConvNd(Module):
     def __init__(
         self, in_channels, out_channels, kernel_size, stride, padding, dilation, output_padding, groups, bias,
         padding_mode, device, dtype,
-    ):  # fmt: skip
+    ):
         super().__init__()
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
         self.kernel_size = self._tuple("kernel_size", kernel_size)
@@ -89,11 +89,11 @@ class _Conv(_ConvNd):
         self, in_channels: int, out_channels: int, kernel_size: IntOrInts, stride: IntOrInts = 1,
         padding: IntOrInts | str = 0, dilation: IntOrInts = 1, groups: int = 1, bias: bool = True,
         padding_mode: str = "zeros", device: DeviceLike = None, dtype: DTypeLike = None,
-    ):  # fmt: skip
+    ):
         super().__init__(
             in_channels, out_channels, kernel_size, stride, padding, dilation, 0, groups, bias, padding_mode,
             device, dtype,
-        )  # fmt: skip
+        )
 
     def forward(self, input: Tensor) -> Tensor:
         padding = self.padding
@@ -114,11 +114,11 @@ class _ConvTranspose(_ConvNd):
         padding: IntOrInts = 0, output_padding: IntOrInts = 0, groups: int = 1, bias: bool = True,
         dilation: IntOrInts = 1, padding_mode: str = "zeros", device: DeviceLike = None,
         dtype: DTypeLike = None,
-    ):  # fmt: skip
+    ):
         super().__init__(
             in_channels, out_channels, kernel_size, stride, padding, dilation, output_padding, groups, bias,
             padding_mode, device, dtype,
-        )  # fmt: skip
+        )
 
     def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         """The transposed convolution; `output_size`, its last dims or its whole shape, stands for the
@@ -276,7 +276,7 @@ class Fold(Module):
     def __init__(
         self, output_size: IntOrInts, kernel_size: IntOrInts, dilation: IntOrInts = 1, padding: IntOrInts = 0,
         stride: IntOrInts = 1,
-    ):  # fmt: skip
+    ):
         super().__init__()
         self.output_size, self.kernel_size = output_size, kernel_size
         self.dilation, self.padding, self.stride = dilation, padding, stride

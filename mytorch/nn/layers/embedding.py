@@ -31,7 +31,7 @@ class Embedding(Module):
         max_norm: float | None = None, norm_type: float = 2.0, scale_grad_by_freq: bool = False,
         sparse: bool = False, _weight: Tensor | None = None, _freeze: bool = False,
         device: DeviceLike = None, dtype: DTypeLike = None,
-    ):  # fmt: skip
+    ):
         super().__init__()
         if padding_idx is not None:
             if not -num_embeddings <= padding_idx < num_embeddings:
@@ -58,7 +58,7 @@ class Embedding(Module):
         cls, embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None,
         max_norm: float | None = None, norm_type: float = 2.0, scale_grad_by_freq: bool = False,
         sparse: bool = False,
-    ) -> Embedding:  # fmt: skip
+    ) -> Embedding:
         """An Embedding on the memory of a matrix; not trained, unless `freeze` is False."""
         if embeddings.ndim != 2:
             raise AssertionError(
@@ -84,7 +84,7 @@ class Embedding(Module):
         return F.embedding(
             input, self.weight, self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq,
             self.sparse,
-        )  # fmt: skip
+        )
 
     def extra_repr(self) -> str:
         text = f"{self.num_embeddings}, {self.embedding_dim}"
@@ -119,7 +119,7 @@ class EmbeddingBag(Module):
         scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False,
         _weight: Tensor | None = None, include_last_offset: bool = False, padding_idx: int | None = None,
         device: DeviceLike = None, dtype: DTypeLike = None,
-    ):  # fmt: skip
+    ):
         super().__init__()
         shape = (num_embeddings, embedding_dim)
         if padding_idx is not None:
@@ -142,7 +142,7 @@ class EmbeddingBag(Module):
         cls, embeddings: Tensor, freeze: bool = True, max_norm: float | None = None, norm_type: float = 2.0,
         scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False,
         include_last_offset: bool = False, padding_idx: int | None = None,
-    ) -> EmbeddingBag:  # fmt: skip
+    ) -> EmbeddingBag:
         """An EmbeddingBag on the memory of a matrix; not trained, unless `freeze` is False."""
         if embeddings.ndim != 2:
             raise AssertionError(
@@ -151,7 +151,7 @@ class EmbeddingBag(Module):
         made = cls(
             *embeddings.shape, max_norm, norm_type, scale_grad_by_freq, mode, sparse, embeddings,
             include_last_offset, padding_idx,
-        )  # fmt: skip
+        )
         made.weight.requires_grad_(not freeze)
         return made
 
@@ -163,7 +163,7 @@ class EmbeddingBag(Module):
         return F.embedding_bag(
             input, self.weight, offsets, self.max_norm, self.norm_type, self.scale_grad_by_freq, self.mode,
             self.sparse, per_sample_weights, self.include_last_offset, self.padding_idx,
-        )  # fmt: skip
+        )
 
     def extra_repr(self) -> str:
         text = f"{self.num_embeddings}, {self.embedding_dim}"

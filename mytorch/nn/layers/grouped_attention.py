@@ -53,7 +53,7 @@ class GroupedQueryAttention(Module):
         bias: bool = False, out_bias: bool | None = None, qk_norm: float | None = None,
         window: int | None = None, dropout: float = 0.0, context_dim: int | None = None,
         device: DeviceLike = None, dtype: DTypeLike = None,
-    ):  # fmt: skip
+    ):
         super().__init__()
         num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
         if num_heads < 1 or num_kv_heads < 1 or num_heads % num_kv_heads:
@@ -80,7 +80,7 @@ class GroupedQueryAttention(Module):
         self, x: Tensor, context: Tensor | None = None, angles: Angles | None = None,
         attn_mask: Tensor | None = None, is_causal: bool = False,
         attend: Callable[[Tensor, int, Angles | None], Tensor] | None = None,
-    ) -> Tensor:  # fmt: skip
+    ) -> Tensor:
         """Returns the attention (B, T, E) of x.
 
         Args:
@@ -161,7 +161,7 @@ class GatedMLP(Module):
     def __init__(
         self, features: int, hidden_features: int, bias: bool = False, device: DeviceLike = None,
         dtype: DTypeLike = None,
-    ):  # fmt: skip
+    ):
         super().__init__()
         options = {"device": device, "dtype": dtype}
         self.gate_proj = Linear(features, hidden_features, bias, **options)

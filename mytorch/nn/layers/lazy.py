@@ -54,7 +54,7 @@ class LazyModuleMixin:
         """Returns whether a parameter or buffer is uninitialized."""
         return any(map(is_lazy, (*self._parameters.values(), *self._buffers.values())))
 
-    def initialize_parameters(self, *args: Any, **kwargs: Any) -> None:
+    def initialize_parameters(self, *args: object, **kwargs: object) -> None:
         """Materializes the parameters for these arguments of `forward`."""
         raise NotImplementedError(f"initialize_parameters is not implemented for {type(self).__name__}")
 
@@ -81,7 +81,7 @@ class LazyLinear(LazyModuleMixin, Linear):
 
     def __init__(
         self, out_features: int, bias: bool = True, device: DeviceLike = None, dtype: DTypeLike = None
-    ):  # fmt: skip
+    ):
         super().__init__(0, 0, False, device, dtype)
         self.out_features = out_features
         self._make_uninitialized(["weight", "bias"] if bias else ["weight"], device, dtype)
@@ -100,7 +100,7 @@ class _LazyConvNd(LazyModuleMixin):
         self.out_channels = out_channels
         self._make_uninitialized(["weight", "bias"] if bias else ["weight"], device, dtype)
 
-    def initialize_parameters(self, input: Tensor, *args: Any, **kwargs: Any) -> None:
+    def initialize_parameters(self, input: Tensor, *args: object, **kwargs: object) -> None:
         if input.ndim not in (self.dims + 1, self.dims + 2):
             raise RuntimeError(
                 f"expected {self.dims + 1}D (unbatched) or {self.dims + 2}D (batched) input to "
@@ -124,7 +124,7 @@ class _LazyConv(_LazyConvNd, _Conv):
         self, out_channels: int, kernel_size: IntOrInts, stride: IntOrInts = 1, padding: IntOrInts | str = 0,
         dilation: IntOrInts = 1, groups: int = 1, bias: bool = True, padding_mode: str = "zeros",
         device: DeviceLike = None, dtype: DTypeLike = None,
-    ):  # fmt: skip
+    ):
         super().__init__(
             0, 0, kernel_size, stride, padding, dilation, groups, False, padding_mode, device, dtype
         )
@@ -136,11 +136,11 @@ class _LazyConvTranspose(_LazyConvNd, _ConvTranspose):
         self, out_channels: int, kernel_size: IntOrInts, stride: IntOrInts = 1, padding: IntOrInts = 0,
         output_padding: IntOrInts = 0, groups: int = 1, bias: bool = True, dilation: IntOrInts = 1,
         padding_mode: str = "zeros", device: DeviceLike = None, dtype: DTypeLike = None,
-    ):  # fmt: skip
+    ):
         super().__init__(
             0, 0, kernel_size, stride, padding, output_padding, groups, False, dilation, padding_mode, device,
             dtype,
-        )  # fmt: skip
+        )
         self._begin(out_channels, bias, device, dtype)
 
 
@@ -149,7 +149,7 @@ class _LazyNorm(LazyModuleMixin):
         self, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
         track_running_stats: bool = True, device: DeviceLike = None, dtype: DTypeLike = None, *,
         bias: bool = True,
-    ):  # fmt: skip
+    ):
         super().__init__(0, eps, momentum, False, False, device, dtype)
         self.affine, self.track_running_stats = affine, track_running_stats
         if affine:

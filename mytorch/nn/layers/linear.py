@@ -92,7 +92,7 @@ class Linear(Module):
     def __init__(
         self, in_features: int, out_features: int, bias: bool = True,
         device: DeviceLike = None, dtype: DTypeLike = None,
-    ):  # fmt: skip
+    ):
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
         self.weight = Parameter(empty((out_features, in_features), device=device, dtype=dtype))
@@ -131,7 +131,7 @@ class LinearActivation(Linear):
     def __init__(
         self, in_features: int, out_features: int, bias: bool = True, activation: str = "gelu",
         device: DeviceLike = None, dtype: DTypeLike = None,
-    ):  # fmt: skip
+    ):
         super().__init__(in_features, out_features, bias, device, dtype)
         self.activation = activation
 
@@ -163,7 +163,7 @@ class Bilinear(Module):
     def __init__(
         self, in1_features: int, in2_features: int, out_features: int, bias: bool = True,
         device: DeviceLike = None, dtype: DTypeLike = None,
-    ):  # fmt: skip
+    ):
         super().__init__()
         if in1_features <= 0:
             raise ValueError(f"in1_features must be > 0, but got {in1_features}")

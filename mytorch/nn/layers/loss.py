@@ -137,7 +137,7 @@ class NLLLoss(_ClassLoss):
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.nll_loss(
             input, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction,
-        )  # fmt: skip
+        )
 
 
 class CrossEntropyLoss(_ClassLoss):
@@ -152,10 +152,7 @@ class CrossEntropyLoss(_ClassLoss):
 
     @legacy_reduction(before="ignore_index")
     def __init__(
-        self,
-        weight: Tensor | None = None,
-        ignore_index: int = -100,
-        reduction: str = "mean",
+        self, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean",
         label_smoothing: float = 0.0,
     ):
         super().__init__(weight, ignore_index=ignore_index, reduction=reduction)
@@ -165,7 +162,7 @@ class CrossEntropyLoss(_ClassLoss):
         return F.cross_entropy(
             input, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction,
             label_smoothing=self.label_smoothing,
-        )  # fmt: skip
+        )
 
 
 class CTCLoss(_Loss):
@@ -187,7 +184,7 @@ class CTCLoss(_Loss):
     def forward(
         self, log_probs: Tensor, targets: Tensor, input_lengths: Tensor | Sequence[int],
         target_lengths: Tensor | Sequence[int],
-    ) -> Tensor:  # fmt: skip
+    ) -> Tensor:
         return F.ctc_loss(
             log_probs, targets, input_lengths, target_lengths, self.blank, self.reduction, self.zero_infinity
         )
@@ -217,7 +214,7 @@ class LinearCrossEntropyLoss(_WeightedLoss):
         device: DeviceLike = None, dtype: DTypeLike = None, reduction: str = "mean",
         weight: Tensor | None = None, ignore_index: int | None = None, label_smoothing: float = 0.0,
         options: LinearCrossEntropyOptions | None = None,
-    ):  # fmt: skip
+    ):
         if weight is not None and tuple(weight.shape) != (num_classes,):
             raise RuntimeError(f"expected weight shape to be {(num_classes,)}, got {tuple(weight.shape)}")
         if not 0 <= label_smoothing <= 1:
@@ -234,7 +231,7 @@ class LinearCrossEntropyLoss(_WeightedLoss):
             input, self.linear.weight.reshape(*shape, self.linear.in_features), target,
             None if bias is None else bias.reshape(*shape), self.weight, self.reduction, self.ignore_index,
             self.label_smoothing, self.options,
-        )  # fmt: skip
+        )
 
     def extra_repr(self) -> str:
         return (

@@ -133,11 +133,7 @@ class TripletMarginLoss(_Loss):
 
     @legacy_reduction
     def __init__(
-        self,
-        margin: float = 1.0,
-        p: float = 2.0,
-        eps: float = 1e-6,
-        swap: bool = False,
+        self, margin: float = 1.0, p: float = 2.0, eps: float = 1e-6, swap: bool = False,
         reduction: str = "mean",
     ):
         super().__init__(reduction=reduction)
@@ -163,7 +159,7 @@ class TripletMarginWithDistanceLoss(_Loss):
     def __init__(
         self, *, distance_function: Callable | None = None, margin: float = 1.0, swap: bool = False,
         reduction: str = "mean",
-    ):  # fmt: skip
+    ):
         super().__init__(reduction=reduction)
         self.margin, self.swap = _positive_margin("TripletMarginWithDistanceLoss", margin), swap
         self.distance_function = PairwiseDistance() if distance_function is None else distance_function
@@ -172,4 +168,4 @@ class TripletMarginWithDistanceLoss(_Loss):
         return F.triplet_margin_with_distance_loss(
             anchor, positive, negative, distance_function=self.distance_function, margin=self.margin,
             swap=self.swap, reduction=self.reduction,
-        )  # fmt: skip
+        )

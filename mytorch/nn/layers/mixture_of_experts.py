@@ -56,7 +56,7 @@ class MixtureOfExperts(Module):
         self, features: int, hidden_features: int, num_experts: int, top_k: int = 2,
         capacity_factor: float | None = None, bias: bool = False, device: DeviceLike = None,
         dtype: DTypeLike = None,
-    ):  # fmt: skip
+    ):
         super().__init__()
         if not 1 <= top_k <= num_experts:
             raise ValueError(f"top_k must be between 1 and num_experts={num_experts}, got {top_k}")

@@ -53,7 +53,7 @@ class LayerNorm(_Affine):
     def __init__(
         self, normalized_shape: int | Sequence[int], eps: float = 1e-5, elementwise_affine: bool = True,
         bias: bool = True, device: DeviceLike = None, dtype: DTypeLike = None,
-    ):  # fmt: skip
+    ):
         super().__init__()
         self.normalized_shape, self.eps = _sizes(normalized_shape), eps
         self.elementwise_affine = elementwise_affine
@@ -107,7 +107,7 @@ class RMSNorm(Module):
     def __init__(
         self, normalized_shape: int | Sequence[int], eps: float | None = None,
         elementwise_affine: bool = True, device: DeviceLike = None, dtype: DTypeLike = None,
-    ):  # fmt: skip
+    ):
         super().__init__()
         self.normalized_shape, self.eps = _sizes(normalized_shape), eps
         self.elementwise_affine = elementwise_affine
@@ -146,7 +146,7 @@ class GroupNorm(_Affine):
     def __init__(
         self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True,
         device: DeviceLike = None, dtype: DTypeLike = None, *, bias: bool = True,
-    ):  # fmt: skip
+    ):
         super().__init__()
         if num_channels % num_groups:
             raise ValueError(f"num_channels ({num_channels}) must be divisible by num_groups ({num_groups})")

@@ -23,7 +23,7 @@ class _MaxPool(Module):
     def __init__(
         self, kernel_size: IntOrInts, stride: IntOrInts | None = None, padding: IntOrInts = 0,
         dilation: IntOrInts = 1, return_indices: bool = False, ceil_mode: bool = False,
-    ):  # fmt: skip
+    ):
         super().__init__()
         self.kernel_size, self.stride = kernel_size, kernel_size if stride is None else stride
         self.padding, self.dilation = padding, dilation
@@ -33,7 +33,7 @@ class _MaxPool(Module):
         return self.function(
             input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode,
             self.return_indices,
-        )  # fmt: skip
+        )
 
     def extra_repr(self) -> str:
         return (
@@ -85,7 +85,7 @@ class AvgPool1d(Module):
     def __init__(
         self, kernel_size: IntOrInts, stride: IntOrInts | None = None, padding: IntOrInts = 0,
         ceil_mode: bool = False, count_include_pad: bool = True,
-    ):  # fmt: skip
+    ):
         super().__init__()
         self.kernel_size = ntuple(kernel_size, 1, "AvgPool1d: kernel_size")
         self.stride = ntuple(kernel_size if stride is None else stride, 1, "AvgPool1d: stride")
@@ -116,7 +116,7 @@ class AvgPool2d(Module):
     def __init__(
         self, kernel_size: IntOrInts, stride: IntOrInts | None = None, padding: IntOrInts = 0,
         ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
-    ):  # fmt: skip
+    ):
         super().__init__()
         self.kernel_size, self.stride = kernel_size, kernel_size if stride is None else stride
         self.padding, self.ceil_mode, self.count_include_pad = padding, ceil_mode, count_include_pad
@@ -126,7 +126,7 @@ class AvgPool2d(Module):
         return self.function(
             input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad,
             self.divisor_override,
-        )  # fmt: skip
+        )
 
     extra_repr = AvgPool1d.extra_repr
 
@@ -154,7 +154,7 @@ class _LPPool(Module):
     def __init__(
         self, norm_type: float, kernel_size: IntOrInts, stride: IntOrInts | None = None,
         ceil_mode: bool = False,
-    ):  # fmt: skip
+    ):
         super().__init__()
         self.norm_type, self.kernel_size, self.stride = norm_type, kernel_size, stride
         self.ceil_mode = ceil_mode

@@ -93,7 +93,7 @@ class QuantizedLinear(_Quantized):
     def __init__(
         self, in_features: int, out_features: int, bias: bool = True, format: str = "q8_0",
         activation: str | None = None, device: DeviceLike = None,
-    ):  # fmt: skip
+    ):
         super().__init__(out_features, in_features, format, device)
         if activation is not None and activation not in ACTIVATIONS:
             raise ValueError(f"activation is None or one of {', '.join(ACTIVATIONS)}; got {activation!r}")

@@ -36,7 +36,7 @@ class RNNBase(Module):
         self, mode: str, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
         batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0,
         device: DeviceLike = None, dtype: DTypeLike = None,
-    ):  # fmt: skip
+    ):
         super().__init__()
         _check_options(mode, input_size, hidden_size, num_layers, bias, batch_first, dropout, proj_size)
         self.mode, self.input_size, self.hidden_size, self.num_layers = (
@@ -83,7 +83,7 @@ class RNNBase(Module):
         defaults = {
             "proj_size": 0, "num_layers": 1, "bias": True, "batch_first": False, "dropout": 0,
             "bidirectional": False,
-        }  # fmt: skip
+        }
         given = {name: getattr(self, name) for name in defaults}
         return text + "".join(f", {k}={v}" for k, v in given.items() if v != defaults[k])
 
@@ -138,7 +138,7 @@ class RNNBase(Module):
     def _direction(
         self, x: Tensor, sizes: Sequence[int], states: list[Tensor], reverse: bool, w_ih: Tensor,
         w_hh: Tensor, *others: Tensor,
-    ) -> tuple[Tensor, ...]:  # fmt: skip
+    ) -> tuple[Tensor, ...]:
         """Returns the output of all steps and the last states of one layer in one direction."""
         b_ih, b_hh = others[:2] if self.bias else (None, None)
         gates = input_gates(self.mode, x, w_ih, b_ih, b_hh)
@@ -194,7 +194,7 @@ def input_gates(mode: str, x: Tensor, w_ih: Tensor, b_ih: Tensor | None, b_hh: T
 def all_steps(
     mode: str, gates: Tensor, states: list[Tensor], w_hh: Tensor, b_hh: Tensor | None, w_hr: Tensor | None,
     sizes: Sequence[int], reverse: bool = False,
-) -> tuple[Tensor, ...]:  # fmt: skip
+) -> tuple[Tensor, ...]:
     """Calls `F.lstm_steps`, `F.gru_steps` or `F.rnn_steps`, by the mode."""
     if mode == "LSTM":
         return F.lstm_steps(gates, *states, w_hh, w_hr, sizes, reverse)
@@ -206,7 +206,7 @@ def all_steps(
 def _check_options(
     mode: str, input_size: int, hidden_size: int, num_layers: int, bias: bool, batch_first: bool,
     dropout: float, proj_size: int,
-) -> None:  # fmt: skip
+) -> None:
     if mode not in GATES:
         raise ValueError(f"Unrecognized RNN mode: {mode}")
     if not isinstance(dropout, numbers.Number) or isinstance(dropout, bool) or not 0 <= dropout <= 1:
@@ -219,7 +219,7 @@ def _check_options(
     for name, value, kind in (
         ("bias", bias, bool), ("batch_first", batch_first, bool),
         ("input_size", input_size, int), ("hidden_size", hidden_size, int),
-    ):  # fmt: skip
+    ):
         if not isinstance(value, kind):
             raise TypeError(f"{name} should be of type {kind.__name__}, got: {type(value).__name__}")
     for name, value in (("input_size", input_size), ("hidden_size", hidden_size), ("num_layers", num_layers)):
@@ -252,14 +252,14 @@ class RNN(RNNBase):
         self, input_size: int, hidden_size: int, num_layers: int = 1, nonlinearity: str = "tanh",
         bias: bool = True, batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False,
         device: DeviceLike = None, dtype: DTypeLike = None, **unknown: object,
-    ):  # fmt: skip
+    ):
         _refuse(unknown)
         if nonlinearity not in ("tanh", "relu"):
             raise ValueError(f"Unknown nonlinearity '{nonlinearity}'. Select from 'tanh' or 'relu'.")
         super().__init__(
             f"RNN_{nonlinearity.upper()}", input_size, hidden_size, num_layers, bias, batch_first, dropout,
             bidirectional, device=device, dtype=dtype,
-        )  # fmt: skip
+        )
         self.nonlinearity = nonlinearity
 
     def forward(self, input: Input, hx: Tensor | None = None) -> tuple[Input, Tensor]:
@@ -306,11 +306,11 @@ class LSTM(RNNBase):
         self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
         batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0,
         device: DeviceLike = None, dtype: DTypeLike = None,
-    ):  # fmt: skip
+    ):
         super().__init__(
             "LSTM", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, proj_size,
             device, dtype,
-        )  # fmt: skip
+        )
 
     def forward(
         self, input: Input, hx: tuple[Tensor, Tensor] | None = None
@@ -339,12 +339,12 @@ class GRU(RNNBase):
         self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
         batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False,
         device: DeviceLike = None, dtype: DTypeLike = None, **unknown: object,
-    ):  # fmt: skip
+    ):
         _refuse(unknown)
         super().__init__(
             "GRU", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
             device=device, dtype=dtype,
-        )  # fmt: skip
+        )
 
     def forward(self, input: Input, hx: Tensor | None = None) -> tuple[Input, Tensor]:
         output, (h,) = self._run(input, None if hx is None else [hx])

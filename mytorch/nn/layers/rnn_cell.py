@@ -27,7 +27,7 @@ class RNNCellBase(Module):
     def __init__(
         self, input_size: int, hidden_size: int, bias: bool, num_chunks: int, device: DeviceLike = None,
         dtype: DTypeLike = None,
-    ):  # fmt: skip
+    ):
         super().__init__()
         self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
         rows = num_chunks * hidden_size
@@ -102,7 +102,7 @@ class RNNCell(RNNCellBase):
     def __init__(
         self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh",
         device: DeviceLike = None, dtype: DTypeLike = None,
-    ):  # fmt: skip
+    ):
         super().__init__(input_size, hidden_size, bias, 1, device, dtype)
         self.nonlinearity = nonlinearity
 
@@ -133,7 +133,7 @@ class LSTMCell(RNNCellBase):
     def __init__(
         self, input_size: int, hidden_size: int, bias: bool = True, device: DeviceLike = None,
         dtype: DTypeLike = None,
-    ):  # fmt: skip
+    ):
         super().__init__(input_size, hidden_size, bias, GATES["LSTM"], device, dtype)
 
     def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
@@ -156,7 +156,7 @@ class GRUCell(RNNCellBase):
     def __init__(
         self, input_size: int, hidden_size: int, bias: bool = True, device: DeviceLike = None,
         dtype: DTypeLike = None,
-    ):  # fmt: skip
+    ):
         super().__init__(input_size, hidden_size, bias, GATES["GRU"], device, dtype)
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:

@@ -46,7 +46,7 @@ class RotaryEmbedding(Module):
     def __init__(
         self, head_dim: int, base: float = 10000.0, scaling: Mapping[str, object] | None = None,
         interleaved: bool = False,
-    ):  # fmt: skip
+    ):
         super().__init__()
         if head_dim < 2 or head_dim % 2:
             raise ValueError(f"head_dim must be even and positive, got {head_dim}")
@@ -69,7 +69,7 @@ class RotaryEmbedding(Module):
 
     def angles(
         self, positions: slice | Tensor, device: DeviceLike = None, dtype: DTypeLike = None
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+    ) -> tuple[Tensor, Tensor]:
         """Returns cos and sin of the angles of positions, (1 or B, T, head_dim / 2).
 
         Args:
@@ -94,9 +94,7 @@ class RotaryEmbedding(Module):
         return f"{self.head_dim}, base={self.base}, scaling={self.scaling}, interleaved={self.interleaved}"
 
 
-def rotary_frequencies(
-    head_dim: int, base: float, scaling: Mapping[str, object]
-) -> tuple[np.ndarray, float]:
+def rotary_frequencies(head_dim: int, base: float, scaling: Mapping[str, object]) -> tuple[np.ndarray, float]:
     """Returns the angles per position, (head_dim / 2,) float64, and the factor of their cos and sin."""
     kind = scaling.get("rope_type", scaling.get("type", "default"))
     if kind not in SCALINGS:

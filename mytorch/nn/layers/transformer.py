@@ -54,7 +54,7 @@ class TransformerEncoderLayer(Module):
         activation: str | Callable[[Tensor], Tensor] = F.relu, layer_norm_eps: float = 1e-5,
         batch_first: bool = False, norm_first: bool = False, bias: bool = True,
         device: DeviceLike = None, dtype: DTypeLike = None,
-    ):  # fmt: skip
+    ):
         super().__init__()
         options = {"device": device, "dtype": dtype}
         self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, **options)
@@ -70,7 +70,7 @@ class TransformerEncoderLayer(Module):
     def forward(
         self, src: Tensor, src_mask: Tensor | None = None, src_key_padding_mask: Tensor | None = None,
         is_causal: bool = False,
-    ) -> Tensor:  # fmt: skip
+    ) -> Tensor:
         """Masks: see `F.multi_head_attention_forward`; `is_causal` says that `src_mask` is causal."""
         masks = src_mask, src_key_padding_mask, is_causal
         x = src
@@ -104,7 +104,7 @@ class TransformerDecoderLayer(Module):
         activation: str | Callable[[Tensor], Tensor] = F.relu, layer_norm_eps: float = 1e-5,
         batch_first: bool = False, norm_first: bool = False, bias: bool = True,
         device: DeviceLike = None, dtype: DTypeLike = None,
-    ):  # fmt: skip
+    ):
         super().__init__()
         options = {"device": device, "dtype": dtype}
         self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, **options)
@@ -125,7 +125,7 @@ class TransformerDecoderLayer(Module):
         self, tgt: Tensor, memory: Tensor, tgt_mask: Tensor | None = None, memory_mask: Tensor | None = None,
         tgt_key_padding_mask: Tensor | None = None, memory_key_padding_mask: Tensor | None = None,
         tgt_is_causal: bool = False, memory_is_causal: bool = False,
-    ) -> Tensor:  # fmt: skip
+    ) -> Tensor:
         """The masks of `tgt` over itself, and over `memory`, the encoder's result."""
         self_masks = tgt_mask, tgt_key_padding_mask, tgt_is_causal
         cross = memory, memory_mask, memory_key_padding_mask, memory_is_causal
@@ -164,7 +164,7 @@ class TransformerEncoder(Module):
     def __init__(
         self, encoder_layer: Module, num_layers: int, norm: Module | None = None,
         enable_nested_tensor: bool = True, mask_check: bool = True,
-    ):  # fmt: skip
+    ):
         super().__init__()
         self.layers = _copies(encoder_layer, num_layers)
         self.num_layers, self.norm = num_layers, norm
@@ -173,7 +173,7 @@ class TransformerEncoder(Module):
     def forward(
         self, src: Tensor, mask: Tensor | None = None, src_key_padding_mask: Tensor | None = None,
         is_causal: bool | None = None,
-    ) -> Tensor:  # fmt: skip
+    ) -> Tensor:
         """The masks go to every layer; `is_causal=None` detects whether `mask` is causal."""
         is_causal = _is_causal(mask, is_causal)
         for layer in self.layers:
@@ -202,7 +202,7 @@ class TransformerDecoder(Module):
         self, tgt: Tensor, memory: Tensor, tgt_mask: Tensor | None = None, memory_mask: Tensor | None = None,
         tgt_key_padding_mask: Tensor | None = None, memory_key_padding_mask: Tensor | None = None,
         tgt_is_causal: bool | None = None, memory_is_causal: bool = False,
-    ) -> Tensor:  # fmt: skip
+    ) -> Tensor:
         """The masks go to every layer; `tgt_is_causal=None` detects whether `tgt_mask` is causal."""
         tgt_is_causal = _is_causal(tgt_mask, tgt_is_causal)
         for layer in self.layers:
@@ -210,7 +210,7 @@ class TransformerDecoder(Module):
                 tgt, memory, tgt_mask=tgt_mask, memory_mask=memory_mask,
                 tgt_key_padding_mask=tgt_key_padding_mask, memory_key_padding_mask=memory_key_padding_mask,
                 tgt_is_causal=tgt_is_causal, memory_is_causal=memory_is_causal,
-            )  # fmt: skip
+            )
         return tgt if self.norm is None else self.norm(tgt)
 
 
@@ -233,12 +233,12 @@ class Transformer(Module):
         activation: str | Callable[[Tensor], Tensor] = F.relu, custom_encoder: Module | None = None,
         custom_decoder: Module | None = None, layer_norm_eps: float = 1e-5, batch_first: bool = False,
         norm_first: bool = False, bias: bool = True, device: DeviceLike = None, dtype: DTypeLike = None,
-    ):  # fmt: skip
+    ):
         super().__init__()
         options = (
             d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first,
             bias, device, dtype,
-        )  # fmt: skip
+        )
         stacks = (
             ("encoder", custom_encoder, TransformerEncoder, TransformerEncoderLayer, num_encoder_layers),
             ("decoder", custom_decoder, TransformerDecoder, TransformerDecoderLayer, num_decoder_layers),
@@ -262,7 +262,7 @@ class Transformer(Module):
         memory_mask: Tensor | None = None, src_key_padding_mask: Tensor | None = None,
         tgt_key_padding_mask: Tensor | None = None, memory_key_padding_mask: Tensor | None = None,
         src_is_causal: bool | None = None, tgt_is_causal: bool | None = None, memory_is_causal: bool = False,
-    ) -> Tensor:  # fmt: skip
+    ) -> Tensor:
         """(S, N, E) and (T, N, E), or without N, to (T, N, E).
 
         Raises:
@@ -280,7 +280,7 @@ class Transformer(Module):
         return self.decoder(
             tgt, memory, tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask, tgt_is_causal,
             memory_is_causal,
-        )  # fmt: skip
+        )
 
     @staticmethod
     def generate_square_subsequent_mask(

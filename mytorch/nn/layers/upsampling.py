@@ -23,7 +23,7 @@ class Upsample(Module):
     def __init__(
         self, size: IntOrInts | None = None, scale_factor: float | Sequence[float] | None = None,
         mode: str = "nearest", align_corners: bool | None = None, recompute_scale_factor: bool | None = None,
-    ):  # fmt: skip
+    ):
         super().__init__()
         if isinstance(scale_factor, tuple):
             scale_factor = tuple(map(float, scale_factor))

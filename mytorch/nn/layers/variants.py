@@ -16,7 +16,7 @@ import functools
 import inspect
 from typing import Any
 
-from ..functional.composite import choose
+from ..functional.variant import choosing, thread
 from ..module import Module
 
 
@@ -50,10 +50,14 @@ _OPTIONS = _Option("auto", False, "bool"), _Option("fused", None, "bool | None")
 
 def _forward(layer: Module, args: tuple, kwargs: dict) -> Any:
     """Returns layer.forward(*args, **kwargs), computed by the variants that the layer chose."""
-    with choose(layer.auto, layer.fused) as kernel_ran:
-        result = layer.forward(*args, **kwargs)
-        if layer.fused and not kernel_ran() and all(result is not x for x in (*args, *kwargs.values())):
+    ran_before, thread.kernel_ran = thread.kernel_ran, False
+    try:
+        with choosing(layer.auto, layer.fused):
+            result = layer.forward(*args, **kwargs)
+        if layer.fused and not thread.kernel_ran and all(result is not x for x in (*args, *kwargs.values())):
             raise RuntimeError(f"{type(layer).__name__}: fused=True, but it has no fused kernel")
+    finally:
+        thread.kernel_ran |= ran_before
     return result
 
 
@@ -65,7 +69,7 @@ def with_variants(layer: type[Module]) -> type[Module]:
         return layer
 
     @functools.wraps(init)
-    def __init__(self: Module, *args: Any, auto: bool = False, fused: bool | None = None, **kwargs: Any):
+    def __init__(self: Module, *args, auto: bool = False, fused: bool | None = None, **kwargs):
         init(self, *args, **kwargs)
         if auto is not False:
             self.auto = auto

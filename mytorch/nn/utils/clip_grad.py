@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from ...backends.device import RawArray, device_of, move, on
+from ...backends.device import RawArray, device_of, is_on_host, move, on
 from ...backends.door import in_force
 from ...backends.dtypes import is_half
 from ...core.array import Array
@@ -20,11 +20,8 @@ from ..fused_ops import norm
 
 
 def clip_grad_norm_(
-    parameters: Tensor | Iterable[Tensor],
-    max_norm: float,
-    norm_type: float = 2.0,
-    error_if_nonfinite: bool = False,
-    foreach: bool | None = None,
+    parameters: Tensor | Iterable[Tensor], max_norm: float, norm_type: float = 2.0,
+    error_if_nonfinite: bool = False, foreach: bool | None = None,
 ) -> Tensor:
     """Scales all gradients in place so that the norm of all of them, as one vector, is at most `max_norm`.
 
@@ -73,7 +70,7 @@ def _clip(
 ) -> None:
     """Clips; `vectors` are the joined gradients, if they are known."""
     raw = raw_of(total_norm)
-    if isinstance(raw, np.ndarray):
+    if is_on_host(raw):
         factor = float(max_norm) / (float(raw) + 1e-6)
         if factor >= 1:
             return
@@ -101,9 +98,7 @@ def clip_grad_value_(
 
 
 def get_total_norm(
-    tensors: Tensor | Iterable[Tensor | Array],
-    norm_type: float = 2.0,
-    error_if_nonfinite: bool = False,
+    tensors: Tensor | Iterable[Tensor | Array], norm_type: float = 2.0, error_if_nonfinite: bool = False,
     foreach: bool | None = None,
 ) -> Tensor:
     """Returns the norm of all these tensors as one vector; arguments as for `clip_grad_norm_`."""

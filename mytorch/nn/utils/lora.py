@@ -24,7 +24,7 @@ __all__ = ["add_lora", "lora_state_dict", "merge_lora"]
 def add_lora(
     model: Module, rank: int, alpha: float | None = None,
     targets: Sequence[str] = ("c_attn", "q_proj", "v_proj"), dropout_p: float = 0.0,
-) -> list[str]:  # fmt: skip
+) -> list[str]:
     """Freezes a model, and replaces the layers of these names by `LoRALinear`; returns the full names.
 
     Args:

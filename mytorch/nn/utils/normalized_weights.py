@@ -104,7 +104,7 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
 def spectral_norm(
     module: Module, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12,
     dim: int | None = None,
-) -> Module:  # fmt: skip
+) -> Module:
     """Divides a weight by its largest singular value; returns the module.
 
     It has the parameter `weight_orig` and the buffers `weight_u` and `weight_v`.

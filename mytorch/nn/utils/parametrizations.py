@@ -120,7 +120,7 @@ def output_dim(module: Module) -> int:
 def spectral_norm(
     module: Module, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12,
     dim: int | None = None,
-) -> Module:  # fmt: skip
+) -> Module:
     """Divides a weight by its largest singular value; returns the module.
 
     The state_dict has `parametrizations.weight.original` and, for the estimate of the singular vectors,
@@ -144,7 +144,7 @@ def spectral_norm(
 def orthogonal(
     module: Module, name: str = "weight", orthogonal_map: str | None = None, *,
     use_trivialization: bool = True,
-) -> Module:  # fmt: skip
+) -> Module:
     """Makes a matrix orthogonal, or its columns if it is tall, its rows if it is wide; returns the module.
 
     The state_dict has `parametrizations.weight.original` and `parametrizations.weight.0.base`.

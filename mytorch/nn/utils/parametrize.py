@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
 
 import numpy as np
 
@@ -24,7 +23,7 @@ from ..parameter import Parameter, replace_data
 __all__ = [
     "ParametrizationList", "cached", "is_parametrized", "register_parametrization",
     "remove_parametrizations", "type_before_parametrizations",
-]  # fmt: skip
+]
 
 _cache: dict[tuple[int, str], Tensor] | None = None  # within `cached`
 _depth = 0
@@ -84,7 +83,7 @@ class ParametrizationList(ModuleList):
         if not unsafe:
             _check(self(), shape, dtype)
 
-    def _inverted(self, value: Tensor, strict: bool) -> Any:
+    def _inverted(self, value: Tensor, strict: bool) -> object:
         for module in reversed(list(self)):
             if hasattr(module, "right_inverse"):
                 value = module.right_inverse(value)

@@ -32,7 +32,7 @@ __all__ = [
     "BasePruningMethod", "CustomFromMask", "Identity", "L1Unstructured", "LnStructured", "PruningContainer",
     "RandomStructured", "RandomUnstructured", "custom_from_mask", "global_unstructured", "identity",
     "is_pruned", "l1_unstructured", "ln_structured", "random_structured", "random_unstructured", "remove",
-]  # fmt: skip
+]
 
 
 def identity(module: Module, name: str) -> Module:
@@ -78,7 +78,7 @@ def random_structured(module: Module, name: str, amount: int | float, dim: int) 
 def ln_structured(
     module: Module, name: str, amount: int | float, n: float, dim: int,
     importance_scores: Tensor | None = None,
-) -> Module:  # fmt: skip
+) -> Module:
     """Prunes the slices of a parameter along `dim` that have the smallest norms; returns the module.
 
     Args:
@@ -103,7 +103,7 @@ def custom_from_mask(module: Module, name: str, mask: Tensor) -> Module:
 def global_unstructured(
     parameters: Iterable[tuple[Module, str]], pruning_method: type[BasePruningMethod],
     importance_scores: dict[tuple[Module, str], Tensor] | None = None, **kwargs: Any,
-) -> None:  # fmt: skip
+) -> None:
     """Prunes parameters together, as one vector: the smallest of all, and not of each.
 
     Args:

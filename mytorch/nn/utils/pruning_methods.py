@@ -273,7 +273,7 @@ def _checked(scores: Tensor | None, tensor: Tensor, name: str) -> Tensor:
     return scores
 
 
-def _left(method: BasePruningMethod, mask: Tensor) -> Any:
+def _left(method: BasePruningMethod, mask: Tensor) -> object:
     """Returns the index of what a method gets of a pruned tensor; see BasePruningMethod."""
     if method.PRUNING_TYPE == "unstructured":
         return mask == 1

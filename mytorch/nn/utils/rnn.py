@@ -33,7 +33,7 @@ class PackedSequence(_Packed):
     def __new__(
         cls, data: Tensor | Sequence[Tensor], batch_sizes: Tensor | None = None,
         sorted_indices: Tensor | None = None, unsorted_indices: Tensor | None = None,
-    ):  # fmt: skip
+    ):
         if batch_sizes is None:
             data, batch_sizes = data
         if str(batch_sizes.device) != "cpu":
@@ -136,7 +136,7 @@ def _check_lengths(counts: np.ndarray, sequences: Tensor) -> None:
 def pad_packed_sequence(
     sequence: PackedSequence, batch_first: bool = False, padding_value: float = 0.0,
     total_length: int | None = None,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor]:
     """Pads a packed sequence: the inverse of `pack_padded_sequence`.
 
     Args:
@@ -173,7 +173,7 @@ def pad_packed_sequence(
 def pad_sequence(
     sequences: Tensor | Iterable[Tensor], batch_first: bool = False, padding_value: float = 0.0,
     padding_side: str = "right",
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Stacks sequences, (length, *) each, padded to the longest.
 
     Args:

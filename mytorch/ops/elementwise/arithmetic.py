@@ -15,7 +15,7 @@ from .operands import check_divisor, dtype_of, factor, log_of, refuse, zero_grad
 __all__ = [
     "add", "sub", "rsub", "mul", "div", "floor_divide", "remainder", "fmod", "square", "reciprocal",
     "pow", "float_power", "lerp", "addcmul", "addcdiv",
-]  # fmt: skip
+]
 
 
 # Sums and products.

@@ -13,7 +13,7 @@ from .operands import log_of, refuse
 __all__ = [
     "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "logaddexp", "logaddexp2", "xlogy", "sqrt",
     "rsqrt", "sigmoid", "logit",
-]  # fmt: skip
+]
 
 
 @op(promote="float", half="float16")

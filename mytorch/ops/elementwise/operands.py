@@ -69,7 +69,3 @@ def log_of(x: RawArray | Number) -> RawArray | float:
 
 def _all(x: RawArray | Number) -> bool:
     return bool(x) if isinstance(x, NUMBERS) else np.all(x)
-
-
-def on_gpu(x: object) -> bool:
-    return is_raw(x) and not isinstance(x, np.ndarray)

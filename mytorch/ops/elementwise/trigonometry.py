@@ -12,7 +12,7 @@ from .operands import refuse
 __all__ = [
     "sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh",
     "sinc", "hypot", "deg2rad", "rad2deg",
-]  # fmt: skip
+]
 
 
 @op(promote="float", half="float16")

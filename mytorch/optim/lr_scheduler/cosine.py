@@ -137,7 +137,7 @@ class WarmupCosineLR(LRScheduler):
     def __init__(
         self, optimizer: Optimizer, warmup_steps: int, decay_steps: int, min_lr: float = 0.0,
         last_epoch: int = -1,
-    ):  # fmt: skip
+    ):
         if not 0 <= warmup_steps <= decay_steps:
             raise ValueError(f"warmup_steps={warmup_steps} must be in 0 … decay_steps={decay_steps}")
         if min_lr < 0:

@@ -75,7 +75,7 @@ class CyclicLR(_WithMomentum):
         gamma: float = 1.0, scale_fn: Callable[[float], float] | None = None, scale_mode: str = "cycle",
         cycle_momentum: bool = True, base_momentum: float | list[float] = 0.8,
         max_momentum: float | list[float] = 0.9, last_epoch: int = -1,
-    ):  # fmt: skip
+    ):
         check_optimizer(optimizer)
         self.optimizer = optimizer
         base_lrs = for_each_group("base_lr", optimizer, base_lr)
@@ -160,7 +160,7 @@ class OneCycleLR(_WithMomentum):
         anneal_strategy: str = "cos", cycle_momentum: bool = True, base_momentum: float | list[float] = 0.85,
         max_momentum: float | list[float] = 0.95, div_factor: float = 25.0, final_div_factor: float = 1e4,
         three_phase: bool = False, last_epoch: int = -1,
-    ):  # fmt: skip
+    ):
         check_optimizer(optimizer)
         self.optimizer = optimizer
         self.total_steps = _number_of_steps(total_steps, epochs, steps_per_epoch)

@@ -139,7 +139,7 @@ class LinearLR(LRScheduler):
     def __init__(
         self, optimizer: Optimizer, start_factor: float = 1 / 3, end_factor: float = 1.0,
         total_iters: int = 5, last_epoch: int = -1,
-    ):  # fmt: skip
+    ):
         if not 0 < start_factor <= 1:
             raise ValueError(f"Starting multiplicative factor expected to be in (0, 1], got {start_factor}")
         if not 0 <= end_factor <= 1:

@@ -38,7 +38,7 @@ class ReduceLROnPlateau(LRScheduler):
         self, optimizer: Optimizer, mode: str = "min", factor: float = 0.1, patience: int = 10,
         threshold: float = 1e-4, threshold_mode: str = "rel", cooldown: int = 0,
         min_lr: float | list[float] = 0, eps: float = 1e-8,
-    ):  # fmt: skip
+    ):
         if factor >= 1:
             raise ValueError(f"Factor should be < 1.0, got {factor}")
         if mode not in ("min", "max"):

@@ -34,6 +34,6 @@ __all__ = [
     "RandomSampler", "Sampler", "SequentialSampler", "ShufflingSampler", "StackDataset", "Subset",
     "SubsetRandomSampler", "TensorDataset", "WeightedRandomSampler", "WorkerInfo", "default_collate",
     "default_convert", "get_worker_info", "random_split",
-]  # fmt: skip
+]
 
 __getattr__, __dir__ = _lazily(globals())

@@ -29,7 +29,7 @@ def allocating(empty: Callable[[tuple, np.dtype], np.ndarray]) -> Iterator[None]
         _empty = before
 
 
-def default_collate(batch: Sequence[Any]) -> Any:
+def default_collate(batch: Sequence[object]) -> Any:
     """Returns a batch of samples of the same structure, stacked along a new first dimension.
 
         samples                             batch
@@ -49,7 +49,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
     return _collate(batch, "")
 
 
-def default_convert(sample: Any) -> Any:
+def default_convert(sample: object) -> Any:
     """Returns a sample with its arrays and NumPy scalars converted to tensors."""
     if isinstance(sample, (Array, np.number, np.bool_)) or (is_raw(sample) and sample.dtype.kind in "biufc"):
         return Tensor(Array(sample))
@@ -143,19 +143,19 @@ def _numbers(batch: Sequence, place: str) -> Tensor:
     return Tensor(np.asarray(batch)) if isinstance(batch[0], (float, np.generic)) else Tensor(Array(batch))
 
 
-def _entries(batch: Sequence, key: Any, place: str) -> list:
+def _entries(batch: Sequence, key: object, place: str) -> list:
     for i, sample in enumerate(batch):
         if not isinstance(sample, Mapping) or key not in sample:
             raise KeyError(f"default_collate: {_name(place, i)} has no {key!r}, sample 0 has")
     return [sample[key] for sample in batch]
 
 
-def rebuilt(like: Any, entry: Callable[[Any], Any]) -> Any:
+def rebuilt(like: object, entry: Callable[[Any], object]) -> Any:
     """Returns a container of the type of `like` with the entries `entry(key or index)`.
 
     Tuples, and types that can't be constructed from entries, such as `range`, become lists or dicts.
     """
-    content: Any
+    content: object
     if isinstance(like, Mapping):
         content = {key: entry(key) for key in like}
     else:
@@ -175,7 +175,7 @@ def rebuilt(like: Any, entry: Callable[[Any], Any]) -> Any:
         return content
 
 
-def _is_sequence(x: Any) -> bool:
+def _is_sequence(x: object) -> bool:
     return isinstance(x, Sequence) and not isinstance(x, (str, bytes))
 
 
@@ -183,5 +183,5 @@ def _name(place: str, i: int) -> str:
     return f"sample {i}{f' at {place}' if place else ''}"
 
 
-def _summary(x: Any) -> str:
+def _summary(x: object) -> str:
     return f"a {type(x).__name__} of length {len(x)}" if _is_sequence(x) else f"a {type(x).__name__}"

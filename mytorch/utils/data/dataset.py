@@ -184,7 +184,7 @@ class StackDataset(Dataset[T]):
         """The datasets without their names."""
         return list(self.datasets.values() if isinstance(self.datasets, dict) else self.datasets)
 
-    def _named(self, values: Iterable[Any]) -> Any:
+    def _named(self, values: Iterable[object]) -> Any:
         values = tuple(values)
         return dict(zip(self.datasets, values, strict=True)) if isinstance(self.datasets, dict) else values
 
@@ -223,7 +223,7 @@ class Subset(Dataset[T]):
         return len(self.indices)
 
 
-def loads_many(dataset: Any) -> bool:
+def loads_many(dataset: object) -> bool:
     """Returns whether a dataset, or a dataset that it wraps, defines `__getitems__`."""
     if isinstance(dataset, Subset) and type(dataset).__getitems__ is Subset.__getitems__:
         return type(dataset).__getitem__ is Subset.__getitem__ and loads_many(dataset.dataset)
@@ -232,7 +232,7 @@ def loads_many(dataset: Any) -> bool:
     return callable(getattr(dataset, "__getitems__", None))
 
 
-def load_many(dataset: Any, indices: list) -> list:
+def load_many(dataset: object, indices: list) -> list:
     """Returns the samples of these indices, by one call of `__getitems__` if the dataset defines it.
 
     Raises:

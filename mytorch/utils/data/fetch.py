@@ -28,7 +28,7 @@ class Recipe:
     """
 
     dataset: Dataset
-    collate_fn: Callable[[Any], Any]
+    collate_fn: Callable[[list], Any]
     batch_size: int | None
     drop_last: bool
     is_batched: bool
@@ -59,11 +59,11 @@ class Fetcher:
     def __init__(
         self, recipe: Recipe, seeder: Seeder, progress: MutableSequence[int] | None = None,
         collating: Callable[[], AbstractContextManager] = nullcontext,
-    ):  # fmt: skip
+    ):
         self.recipe, self.seeder, self.collating = recipe, seeder, collating
         self.progress = [0] if progress is None else progress
 
-    def _collate(self, samples: Any) -> Any:
+    def _collate(self, samples: object) -> Any:
         self.progress[-1] = COLLATING
         with self.collating():
             return self.recipe.collate_fn(samples)
@@ -72,7 +72,7 @@ class Fetcher:
         """Returns the state of the stream, for a later fetcher; None for a map-style dataset."""
         return None
 
-    def __call__(self, number: int, indices: Any) -> Any:
+    def __call__(self, number: int, indices: object) -> Any:
         """Returns batch `number` of the pass: the samples `indices`, or one sample if not `is_batched`."""
         dataset, is_batched = self.recipe.dataset, self.recipe.is_batched
         if is_batched and loads_many(dataset):

@@ -79,24 +79,12 @@ class DataLoader(Generic[T]):
     _initialized = False
 
     def __init__(
-        self,
-        dataset: Dataset[T],
-        batch_size: int | None = 1,
-        shuffle: bool | None = None,
-        sampler: Iterable | None = None,
-        batch_sampler: Iterable[list] | None = None,
-        num_workers: int = 0,
-        collate_fn: Callable[[list], Any] | None = None,
-        pin_memory: bool = False,
-        drop_last: bool = False,
-        timeout: float = 0,
-        worker_init_fn: Callable[[int], None] | None = None,
-        multiprocessing_context: str | BaseContext | None = None,
-        generator: Generator | None = None,
-        *,
-        prefetch_factor: int | None = None,
-        persistent_workers: bool = False,
-        pin_memory_device: str = "",
+        self, dataset: Dataset[T], batch_size: int | None = 1, shuffle: bool | None = None,
+        sampler: Iterable | None = None, batch_sampler: Iterable[list] | None = None, num_workers: int = 0,
+        collate_fn: Callable[[list], Any] | None = None, pin_memory: bool = False, drop_last: bool = False,
+        timeout: float = 0, worker_init_fn: Callable[[int], None] | None = None,
+        multiprocessing_context: str | BaseContext | None = None, generator: Generator | None = None, *,
+        prefetch_factor: int | None = None, persistent_workers: bool = False, pin_memory_device: str = "",
         in_order: bool = True,
     ):
         self._iterable = isinstance(dataset, IterableDataset)
@@ -143,7 +131,7 @@ class DataLoader(Generic[T]):
             raise ValueError("multiprocessing_context option needs num_workers > 0")
         self._context = None if context is None else context_of(context)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Returns what a copy has: it isn't iterated over, and has no workers."""
         return {**vars(self), "_begun": None, "_pool": None}
 
@@ -235,7 +223,7 @@ class DataLoader(Generic[T]):
         self._resumed, position.sampler_epoch = position, self._sampler_epoch
         self._seed, self._epoch = position.seed, position.epoch
 
-    def _sizes(self) -> dict[str, Any]:
+    def _sizes(self) -> dict[str, object]:
         return {"batch_size": self.batch_size, "drop_last": self.drop_last}
 
     # A pass.
@@ -264,7 +252,7 @@ class DataLoader(Generic[T]):
         return WithWorkers(
             order, pool, position, requests, self._set_epoch,
             self.prefetch_factor or _PREFETCH_FACTOR, self.in_order, self.persistent_workers,
-        )  # fmt: skip
+        )
 
     def _requests(self, position: Position) -> Requests:
         """Returns the numbers and indices of the remaining batches."""

@@ -67,7 +67,7 @@ def context_of(context: str | BaseContext | None) -> BaseContext:
 def check_batches(
     is_iterable: bool, batch_size: int | None, shuffle: bool | None, sampler: Iterable | None,
     batch_sampler: Iterable | None, drop_last: bool,
-) -> None:  # fmt: skip
+) -> None:
     options = {"shuffle": shuffle or None, "sampler": sampler, "batch_sampler": batch_sampler}
     for name, value in options.items():
         if is_iterable and value is not None:

@@ -16,7 +16,7 @@ from .seeding import Seeder
 
 _VERSION = 1
 ENDED = {"ended": True, "samples": 0, "dataset": None}  # state of a stream without more samples
-Requests = Iterator[tuple[int, Any]]  # numbers of batches and their indices
+Requests = Iterator[tuple[int, object]]  # numbers of batches and their indices
 
 
 @dataclass
@@ -69,17 +69,17 @@ class Position:
         return self.batches + len(self.ahead)
 
 
-def to_dict(position: Position, sizes: dict[str, Any]) -> dict:
+def to_dict(position: Position, sizes: dict[str, object]) -> dict:
     """Returns a position as numbers, lists and dicts; `from_dict` checks that `sizes` are the same."""
     streams = position.streams if any(state is not None for state in position.streams) else None
     return {
         "version": _VERSION, **sizes, "seed": position.seed, "epoch": position.epoch,
         "sampler": position.sampler, "batches": position.batches, "ahead": list(position.ahead),
         "streams": streams and list(streams), "turn": position.turn,
-    }  # fmt: skip
+    }
 
 
-def from_dict(state: dict, sizes: dict[str, Any], num_streams: int) -> Position:
+def from_dict(state: dict, sizes: dict[str, object], num_streams: int) -> Position:
     """Returns the position that `to_dict` saved.
 
     Raises:
@@ -108,7 +108,7 @@ def from_dict(state: dict, sizes: dict[str, Any], num_streams: int) -> Position:
     return Position(
         state["seed"], state["epoch"], state["sampler"], streams, state["batches"], list(state["ahead"]),
         state["turn"],
-    )  # fmt: skip
+    )
 
 
 class Pass(Iterator[Any]):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ... import cuda
-from ...backends.device import CPU, as_device, device, is_available
+from ...backends.device import CPU, RawArray, as_device, device, is_available, is_on_host
 from ...backends.kinds import cupy
 from ...core.array import Array, wrap
 from ...core.tensor import Tensor, from_raw, raw_of
@@ -62,7 +62,7 @@ def pin_block(block: Block) -> None:
     block_address, block.unpin = block.address, unpin
 
 
-def pin_batch(batch: Any) -> Any:
+def pin_batch(batch: object) -> Any:
     """Returns the batch with its arrays in page-locked memory."""
     return _map_arrays(batch, pinned_copy)
 
@@ -93,7 +93,7 @@ class DevicePrefetcher:
     def _prefetched(self) -> Iterator[Any]:
         stream = cuda.Stream(self.device)
         ready: deque[Any] = deque()
-        sources: deque[tuple[cuda.Event, Any]] = deque()  # keeps a source until its copy is complete
+        sources: deque[tuple[cuda.Event, object]] = deque()  # keeps a source until its copy is complete
         batches, is_over = iter(self.loader), False
         peek = getattr(batches, "peek", None)  # of a DataLoader, whose position is that of the user
         try:
@@ -121,7 +121,7 @@ class DevicePrefetcher:
             for event, _ in sources:
                 event.synchronize()
 
-    def _send(self, batch: Any, stream: cuda.Stream) -> tuple[cuda.Event, Any]:
+    def _send(self, batch: object, stream: cuda.Stream) -> tuple[cuda.Event, Any]:
         """Starts the copy of a batch; returns the event of its completion, and the copy."""
         stream.wait_stream(cuda.current_stream(self.device))
         with cuda.stream(stream):
@@ -129,21 +129,21 @@ class DevicePrefetcher:
             return stream.record_event(), moved
 
 
-def _upload(raw: np.ndarray) -> Any:
+def _upload(raw: np.ndarray) -> RawArray:
     """Starts the copy of an array to the current GPU, in the current stream."""
     out = cupy().empty(raw.shape, raw.dtype)
     out.set(np.ascontiguousarray(raw).reshape(raw.shape))
     return out
 
 
-def _map_arrays(x: Any, function: Callable[[np.ndarray], Any]) -> Any:
+def _map_arrays(x: object, function: Callable[[np.ndarray], RawArray]) -> Any:
     """Returns `x` with `function(raw)` for every numeric array on the CPU."""
     if isinstance(x, Tensor):
         raw = raw_of(x)
-        return from_raw(function(raw)).requires_grad_(x.requires_grad) if isinstance(raw, np.ndarray) else x
+        return from_raw(function(raw)).requires_grad_(x.requires_grad) if is_on_host(raw) else x
     if isinstance(x, Array):
-        return wrap(function(x._array)) if isinstance(x._array, np.ndarray) else x
-    if isinstance(x, np.ndarray) and x.dtype.kind in "biufc":
+        return wrap(function(x._array)) if is_on_host(x._array) else x
+    if is_on_host(x) and x.dtype.kind in "biufc":
         return function(x)
     if isinstance(x, (Mapping, Sequence)) and not isinstance(x, (str, bytes)):
         out = rebuilt(x, lambda key: _map_arrays(x[key], function))

@@ -38,7 +38,7 @@ class Request:
 
     worker: Worker
     number: int
-    indices: Any
+    indices: object
     answer: tuple[int, ...] | None = None
     is_stale: bool = False  # from an unfinished earlier pass
 
@@ -100,7 +100,7 @@ class Pool:
         for worker, state in zip(self.workers, position.streams, strict=True):
             _send(worker, Begin(position.seed, position.epoch, set_epoch, state))
 
-    def request(self, i: int, number: int, indices: Any) -> None:
+    def request(self, i: int, number: int, indices: object) -> None:
         """Requests batch `number` of the pass from worker i."""
         worker = self.workers[i]
         request = Request(worker, number, indices)
@@ -108,7 +108,7 @@ class Pool:
         worker.pending.append(request)
         _send(worker, number, indices)
 
-    def next_answer(self, in_order: bool) -> tuple[Request, int, Any]:
+    def next_answer(self, in_order: bool) -> tuple[Request, int, object]:
         """Returns an answered request, BATCH, ERROR or END, and the batch or the failure.
 
         Args:
@@ -201,7 +201,7 @@ def _start(i: int, job: Job, context: BaseContext, mirror: dict[str, Any]) -> Wo
     return Worker(i, process, ours, map_status(fd), fd, Mirror(fd, **mirror))
 
 
-def _send(worker: Worker, *message: Any) -> None:
+def _send(worker: Worker, *message: object) -> None:
     with suppress(BrokenPipeError, ConnectionResetError):  # the worker died: the next `_receive` raises
         worker.connection.send_bytes(pickle.dumps((worker.mirror.take_freed(), *message), 5))
 
@@ -259,9 +259,9 @@ class WithWorkers(Pass):
     """
 
     def __init__(
-        self, order: Any, pool: Pool, position: Position, requests: Requests, set_epoch: int | None,
+        self, order: object, pool: Pool, position: Position, requests: Requests, set_epoch: int | None,
         prefetch_factor: int, in_order: bool, is_persistent: bool,
-    ):  # fmt: skip
+    ):
         super().__init__(order, position)
         self._pool, self._requests = pool, requests
         self._in_order, self._is_persistent = in_order, is_persistent

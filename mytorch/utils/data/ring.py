@@ -79,7 +79,7 @@ class Lease:
         self._block, self._on_end = block, on_end
         self.__array_interface__ = {
             "version": 3, "shape": (block.size,), "typestr": "|u1", "data": (block.address, False)
-        }  # fmt: skip
+        }
 
     def __del__(self):
         self._on_end(self._block.number)
@@ -228,7 +228,7 @@ class _Pickler(pickle.Pickler):
     def reducer_override(self, x: object) -> Any:
         if type(x) not in (np.ndarray, np.memmap) or x.dtype.hasobject:
             return NotImplemented
-        if type(x) is np.ndarray and x.flags.forc:
+        if type(x) is not np.memmap and x.flags.forc:
             return NotImplemented  # NumPy stores it out of band
         return np.array(x, order="C").__reduce_ex__(5)
 

@@ -100,7 +100,7 @@ class RandomSampler(ShufflingSampler):
     def __init__(
         self, data_source: Sized, replacement: bool = False, num_samples: int | None = None,
         generator: Generator | None = None,
-    ):  # fmt: skip
+    ):
         super().__init__(generator)
         if not isinstance(replacement, bool):
             raise TypeError(f"replacement should be a boolean value, but got replacement={replacement}")
@@ -153,7 +153,7 @@ class WeightedRandomSampler(ShufflingSampler):
     def __init__(
         self, weights: Sequence[float], num_samples: int, replacement: bool = True,
         generator: Generator | None = None,
-    ):  # fmt: skip
+    ):
         super().__init__(generator)
         _check_positive("num_samples", num_samples)
         if not isinstance(replacement, bool):
@@ -196,13 +196,8 @@ class DistributedSampler(Sampler[int]):
     """
 
     def __init__(
-        self,
-        dataset: Sized,
-        num_replicas: int | None = None,
-        rank: int | None = None,
-        shuffle: bool = True,
-        seed: int = 0,
-        drop_last: bool = False,
+        self, dataset: Sized, num_replicas: int | None = None, rank: int | None = None, shuffle: bool = True,
+        seed: int = 0, drop_last: bool = False,
     ):
         if num_replicas is None:
             num_replicas = _from_environment("num_replicas", "WORLD_SIZE")

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle
-from typing import Any
 
 from ...backends import threads
 from ..parent_death import die_with_parent, exit_with_parent
@@ -164,7 +163,7 @@ class _Worker:
         except Exception as error:
             self.failure = _failure(error, "the start of its dataset")
 
-    def _answer(self, number: int, indices: Any) -> None:
+    def _answer(self, number: int, indices: object) -> None:
         self.status[-1] = 0
         self.status[0] += 1
         kind, value = self._load(number, indices)
@@ -176,7 +175,7 @@ class _Worker:
             self._send(ERROR, (_failure(error, f"batch {number}, to send it"), None))
         self.status[1] = self.status[0]
 
-    def _load(self, number: int, indices: Any) -> tuple[int, Any]:
+    def _load(self, number: int, indices: object) -> tuple[int, object]:
         """Returns BATCH and (batch, state of the stream), ERROR and (failure, None), or END and None."""
         if self.failure is not None:
             return ERROR, (self.failure, None)
@@ -189,7 +188,7 @@ class _Worker:
             sample = describe(self.job.recipe.is_iterable, indices, self.status[-1])
             return ERROR, (_failure(error, f"{sample}, in batch {number}"), None)
 
-    def _send(self, kind: int, value: Any) -> None:
+    def _send(self, kind: int, value: object) -> None:
         if kind != BATCH:  # no collate_fn has reserved a block
             with self.ring.collating():
                 pass

@@ -5,7 +5,6 @@ A rank knows the numbers of all others, because each draws them in the same way.
 """
 
 import json
-import sys
 import traceback
 from pathlib import Path
 
@@ -15,15 +14,13 @@ import numpy as np
 import mytorch
 import mytorch.distributed as dist
 
-BACKEND = sys.argv[2] if len(sys.argv) > 2 else None
-dist.init_process_group(BACKEND)
-rank, size = dist.get_rank(), dist.get_world_size()
+rank, size = dist.get_rank, dist.get_world_size
 CHECKS = {}
 bfloat16 = np.dtype(ml_dtypes.bfloat16)
 ALL_DTYPES = [
     "float16", "float32", "float64", "complex64", "complex128", "bool",
     "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", bfloat16,
-]  # fmt: skip
+]
 
 
 def check(function):
@@ -33,6 +30,11 @@ def check(function):
 
 def run_all(folder):
     """Run the checks in their order, and write what each found."""
+    Path(folder, f"{rank()}.json").write_text(json.dumps(found_by_all()))
+
+
+def found_by_all():
+    """Run the checks in their order, and return what each found on this rank, "" if nothing."""
     found = {}
     for name, run in CHECKS.items():
         try:
@@ -41,7 +43,7 @@ def run_all(folder):
         except AssertionError:  # all ranks have communicated; any other error ends the job
             found[name] = traceback.format_exc()
     found["backend"] = dist.get_backend()
-    Path(folder, f"{rank}.json").write_text(json.dumps(found))
+    return found
 
 
 def numbers(of, shape=(3, 4), dtype="float32", seed=0):
@@ -51,7 +53,7 @@ def numbers(of, shape=(3, 4), dtype="float32", seed=0):
 
 
 def numbers_of_all(**how):
-    return np.stack([numbers(of, **how) for of in range(size)])
+    return np.stack([numbers(of, **how) for of in range(size())])
 
 
 def same(found, expected):

@@ -527,7 +527,7 @@ CASES = {
     "cached_self_attention": cached_self_attention(),
     "self_attention": self_attention(), "quantized_linear": quantized_linear(),
     "grid_sample": grid_sample(), "embedding_bag": embedding_bag(), "ctc_loss": ctc_loss(),
-}  # fmt: skip
+}
 CASES["log_softmax"] = CASES["softmax"]
 CASES = {name: list(cases) for name, cases in CASES.items()}
 CASES["add_layer_norm"] = [

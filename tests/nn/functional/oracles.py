@@ -122,9 +122,7 @@ def cached_attention(query, key, value, key_cache, value_cache, position, scale=
     return function(query, keys, values, seen, scale=scale, enable_gqa=enable_gqa)
 
 
-def cached_self_attention(
-    qkv, num_heads, key_cache, value_cache, position, scale=None, cos=None, sin=None
-):  # fmt: skip
+def cached_self_attention(qkv, num_heads, key_cache, value_cache, position, scale=None, cos=None, sin=None):
     heads = qkv.unflatten(-1, (-1, key_cache.shape[3])).transpose(1, 2)
     q, k, v = heads.split((num_heads, key_cache.shape[1], key_cache.shape[1]), 1)
     if cos is not None:
@@ -159,4 +157,4 @@ ORACLES = {
     "scaled_dot_product_attention": scaled_dot_product_attention, "cached_attention": cached_attention,
     "cached_self_attention": cached_self_attention,
     "self_attention": self_attention, "quantized_linear": quantized_linear,
-}  # fmt: skip
+}

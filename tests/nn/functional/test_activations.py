@@ -22,7 +22,7 @@ INPLACE = {
     "relu": (), "relu6": (), "leaky_relu": (0.2,), "rrelu": (0.2, 0.2), "threshold": (0.1, 2.0),
     "hardtanh": (-0.5, 2.0), "hardsigmoid": (), "hardswish": (), "elu": (0.7,), "selu": (), "celu": (0.7,),
     "silu": (), "mish": (),
-}  # fmt: skip
+}
 KERNELS = ("relu", "leaky_relu", "silu", "squared_relu")
 
 
@@ -73,7 +73,7 @@ def test_there_are_all_names_with_an_underscore():
 PACKAGE = {
     "relu": (), "sigmoid": (), "tanh": (), "selu": (), "celu": (0.5,), "rrelu": (0.2, 0.2),
     "threshold": (0.1, 2.0), "hardshrink": (0.7,), "softmax": (0,), "log_softmax": (-1,),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", PACKAGE)
@@ -100,7 +100,7 @@ def test_softmax_of_another_dtype(name):
                 lambda t, d=dtype, dim=dim: mine(t, dim, dtype=getattr(mytorch, d)),
                 lambda t, d=dtype, dim=dim: theirs(t, dim, dtype=getattr(torch, d)),
                 x, grad=x.dtype == "float32", rtol=2e-3, atol=2e-3,
-            )  # fmt: skip
+            )
 
 
 MODULES = {"softmax": nn.Softmax, "log_softmax": nn.LogSoftmax, "softmin": nn.Softmin}
@@ -172,7 +172,7 @@ def test_geglu_refuses_other_forms():
         (nn.GeGLU(0, "tanh"), lambda x: F.geglu(x, 0, "tanh")), (nn.SquaredReLU(), F.squared_relu),
         (nn.LeakyReLU(0.3, fused=False), lambda x: F.leaky_relu(x, 0.3, fused=False)),
     ],
-)  # fmt: skip
+)
 def test_modules_call_their_function(layer, function):
     x = Tensor(normal(4, 6))
     np.testing.assert_array_equal(layer(x).numpy(), function(x).numpy())

@@ -38,7 +38,7 @@ def test_only_one_of_the_results_has_a_gradient(choice):
         check(
             lambda *a, i=i: F.add_layer_norm(*a, **choice)[i], lambda *a, i=i: expected(*a)[i],
             normal(6, 5), normal(6, 5), *rest(),
-        )  # fmt: skip
+        )
 
 
 @EVERY_CHOICE

@@ -62,7 +62,7 @@ CASES = {
     "t dilation": ("conv_transpose2d", [(2, 3, 4, 5), (3, 4, 3, 2)], {"dilation": 2, "padding": (3, 1)}),
     "t 1d": ("conv_transpose1d", [(2, 3, 5), (3, 4, 4), (4,)], {"stride": 2, "output_padding": 1}),
     "t 3d": ("conv_transpose3d", [(2, 2, 3, 2, 3), (2, 3, 2, 3, 2), (3,)], {"stride": 2}),
-}  # fmt: skip
+}
 EVERY_CASE = pytest.mark.parametrize("case", CASES)
 
 
@@ -185,7 +185,7 @@ KERNELS = {
     "windows in the padding": ((2, 3, 4, 5), (4, 3, 2, 3), {"padding": (9, 8)}),
     "a place that meets nothing": ((1, 2, 4, 3), (4, 2, 3, 4), {"stride": 2, "padding": 1}),
     "a place that meets nothing, few": ((1, 2, 4, 3), (2, 1, 3, 4), {"stride": 2, "padding": 1, "groups": 2}),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", KERNELS)
@@ -309,7 +309,7 @@ ERRORS = {
     "fold kernel": ("fold", [numbers((2, 36, 4)), 2, 3], {}, "0 x 0 windows"),
     "fold size": ("fold", [numbers((2, 36, 4)), (0, 4), 3], {}, "output_size must be at least 1"),
     "fold integers": ("fold", [numbers((2, 36, 4), "int64"), 4, 3], {}, "not implemented for dtype int64"),
-}  # fmt: skip
+}
 
 
 @each("case", ERRORS)
@@ -324,7 +324,7 @@ FOLDS = {  # size of the image, kernel_size and the other arguments
     "plain": ((5, 6), (2, 3), {}), "int": ((5, 6), 2, {}), "1x1": ((3, 4), 1, {}),
     "apart": ((6, 6), 2, {"stride": 2}), "gaps": ((7, 8), 2, {"stride": 3}),
     "all": ((7, 6), (3, 2), {"dilation": (1, 2), "padding": (2, 1), "stride": (2, 3)}),
-}  # fmt: skip
+}
 BATCHES = {"batch": (2, 3), "one": (3,), "none": (0, 3)}
 
 

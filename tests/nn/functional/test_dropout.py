@@ -19,7 +19,7 @@ FUNCTIONS = ["dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", 
         ("dropout3d", (200, 30, 2, 1, 2), (200, 30)), ("dropout3d", (2000, 2, 1, 2), (2000,)),
         ("feature_alpha_dropout", (200, 30, 2, 3), (200, 30)),
     ],
-)  # fmt: skip
+)
 @pytest.mark.filterwarnings("ignore:dropout2d")
 def test_whole_channels_are_dropped(name, shape, mask):
     mytorch.manual_seed(0)

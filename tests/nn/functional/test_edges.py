@@ -92,7 +92,7 @@ EDGES = {  # "function and what": (arguments, keyword arguments)
     ),
     "scaled_dot_product_attention inf": ([f([[INF]]), f([[1], [2]]), f([[1], [2]])], {}),
     "scaled_dot_product_attention NaN": ([f([[1], [NAN]]), f([[1], [2]]), f([[1], [2]])], {}),
-}  # fmt: skip
+}
 
 
 @each("name", EDGES)
@@ -110,7 +110,7 @@ def test_edges(name):
 APART = {
     "conv1d", "conv2d", "self_attention", "cached_attention", "cached_self_attention", "dropout",
     "lstm_steps",
-}  # fmt: skip
+}
 SPREADING = [(name, 0) for name in CASES if "cpu" in F.REGISTRY[name].suppliers and name not in APART]
 _ACTIVATIONS = [options["activation"] for _, options in CASES["linear_activation"]]
 SPREADING.append(("linear_activation", _ACTIVATIONS.index("relu")))
@@ -285,7 +285,7 @@ WRONG = {  # "function, what": (arguments, keyword arguments, message)
         *attend((3, 4), (5, 4), (5, 4), attn_mask=X35, is_causal=True),
         "should not be set when is_causal=True",
     ),
-}  # fmt: skip
+}
 
 
 @each("name", WRONG)

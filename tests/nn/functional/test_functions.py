@@ -147,7 +147,7 @@ def test_the_old_names_are_where_pytorch_has_them(place):
     wanted = {
         name: [*inspect.signature(getattr(theirs, name)).parameters]
         for name in dir(theirs) if re.search("_loss$|Loss$|cross_entropy|kl_div", name)
-    }  # fmt: skip
+    }
     wanted = {name: names for name, names in wanted.items() if "size_average" in names}
     found = {name: [*inspect.signature(getattr(ours, name)).parameters] for name in wanted}
     assert len(wanted) > 15
@@ -208,7 +208,7 @@ def test_class_probabilities_have_a_gradient_and_so_has_their_weight():
             check(
                 lambda *xs, kw=kwargs, auto=auto: F.cross_entropy(*xs, auto=auto, **kw),
                 lambda *xs, kw=kwargs: torch.nn.functional.cross_entropy(*xs, **kw), x, p, w,
-            )  # fmt: skip
+            )
 
 
 def test_an_overwritten_input_is_noticed():

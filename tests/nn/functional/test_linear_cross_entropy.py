@@ -115,7 +115,7 @@ def test_small_gradients_survive_half_precision():
         {"chunking_method": None, "batch_chunk_size": 9}, {"chunking_method": "aspect_ratio"},
         {"chunking_method": "aspect_ratio:4"}, {"chunking_method": "aspect_ratio:4", "batch_chunk_size": 2},
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize(
     ("count", "features", "classes"), [(100, 8, 64), (37, 16, 1000), (100, 20, 10), (1, 8, 9)]
 )

@@ -161,7 +161,7 @@ LOSSES = {
         case(normal(2, 5, 3, 2), 2), case(normal(2, 4, 1, 2, 3), 3), case(normal(0, 4, 3), 3),
         case(classes(30, 2, 5, 3), 3, 0.5),
     ],
-}  # fmt: skip
+}
 EVERY_LOSS = pytest.mark.parametrize("name", LOSSES)
 
 
@@ -182,7 +182,7 @@ def compare(name, args, kwargs, dtype, layout=lambda a: a):
         check(
             call(F, name, kwargs, mytorch.from_numpy),
             call(torch.nn.functional, name, kwargs, lambda a: torch.from_numpy(a.copy())), *args,
-        )  # fmt: skip
+        )
 
 
 @EVERY_LOSS
@@ -210,7 +210,7 @@ LIMITS = {  # where PyTorch's limits, which are float32 numbers, matter
         case(f([0, 1, 0, 1]), f([0, 1, 1, 0]), reduction="none"), case(f([1e-20, 1]), f([0.5, 0.5])),
     ],
     "cosine_embedding_loss": [case(np.zeros((2, 3), "float32"), normal(2, 3), np.array([1, -1]))],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", LIMITS)
@@ -269,7 +269,7 @@ DTYPES = ["float16", "float32", "float64", "int64"]
     ["mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "poisson_nll_loss", "margin_ranking_loss",
      "hinge_embedding_loss", "cosine_similarity", "pairwise_distance", "binary_cross_entropy",
      "binary_cross_entropy_with_logits", "kl_div", "soft_margin_loss"],
-)  # fmt: skip
+)
 def test_mixed_dtypes(name, dtype, other):
     """The dtype of the result is PyTorch's, or both refuse with the same class of error."""
     kwargs = {} if name in ("cosine_similarity", "pairwise_distance") else {"reduction": "mean"}
@@ -365,7 +365,7 @@ WRONG = {  # "function, what": (arguments, keyword arguments, message)
     "local_response_norm dims": ([ONES, 2], {}, "got 2 dimensions"),
     "local_response_norm size": ([ONES[None], 0], {}, "greater than zero, got 0"),
     "local_response_norm bool": ([ONES[None] > 0, 2], {}, "bool"),
-}  # fmt: skip
+}
 
 
 @each("name", WRONG)

@@ -70,7 +70,7 @@ def test_masks(options, masks, need):
         lambda *xs: [y for y in ours(*xs, **mine, **need) if y is not None],
         lambda *xs: [y for y in theirs(*xs, **his, **need) if y is not None],
         *inputs, rtol=1e-4, atol=1e-4,
-    )  # fmt: skip
+    )
     for p, q in zip(ours.parameters(), theirs.parameters(), strict=True):
         np.testing.assert_allclose(p.grad.numpy(), q.grad.numpy(), rtol=1e-4, atol=1e-4)
 
@@ -123,7 +123,7 @@ def test_given_keys_and_values():
             return t.nn.functional.multi_head_attention_forward(
                 x, x, x, E, HEADS, m.in_proj_weight, m.in_proj_bias, None, None, False, 0.0,
                 m.out_proj.weight, m.out_proj.bias, static_k=k, static_v=v,
-            )  # fmt: skip
+            )
 
         return function
 
@@ -218,7 +218,7 @@ def compare(make, inputs, masks):
         {"mask": blocked(L, L)}, {"mask": CAUSAL < 0, "src_key_padding_mask": PADDING},
     ],
     ids=["none", "causal", "bool", "hint", "other", "padding"],
-)  # fmt: skip
+)
 def test_encoder(masks, norm_first):
     def make(t):
         layer = t.nn.TransformerEncoderLayer(E, HEADS, 6, 0.0, norm_first=norm_first)
@@ -235,7 +235,7 @@ def test_encoder(masks, norm_first):
         {"memory_key_padding_mask": blocked(N, S), "tgt_mask": CAUSAL < 0},
     ],
     ids=["none", "causal", "hint", "memory", "padding"],
-)  # fmt: skip
+)
 def test_decoder(masks):
     def make(t):
         return t.nn.TransformerDecoder(t.nn.TransformerDecoderLayer(E, HEADS, 6, 0.0, "gelu"), 2)
@@ -248,7 +248,7 @@ def test_transformer_with_all_masks():
         "src_mask": blocked(S, S), "tgt_mask": CAUSAL < 0, "memory_mask": blocked(L, S),
         "src_key_padding_mask": blocked(N, S), "tgt_key_padding_mask": PADDING,
         "memory_key_padding_mask": blocked(N, S),
-    }  # fmt: skip
+    }
     compare(lambda t: t.nn.Transformer(E, HEADS, 1, 1, 6, 0.0), [normal(S, N, E), normal(L, N, E)], masks)
 
 

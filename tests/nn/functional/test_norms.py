@@ -101,7 +101,7 @@ def test_batch_norm_of_a_transposed_image():
         lambda *a: F.batch_norm(a[0], None, None, *a[1:], training=True),
         lambda *a: torch.nn.functional.batch_norm(a[0], None, None, *a[1:], training=True),
         x, normal(4), normal(4),
-    )  # fmt: skip
+    )
 
 
 def test_the_epsilon_of_rms_norm_is_that_of_the_dtype():
@@ -180,7 +180,7 @@ WRONG = {  # "function, what": (arguments, keyword arguments, message)
     "rms_norm int shape": ([X, 5], {}, "must be a tuple of ints, got 5"),
     "rms_norm weight": ([X, (5,), W4], {}, r"weight of shape \[4\]"),
     "rms_norm int": ([INTEGERS, (5,)], {}, "not implemented for dtype int64"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", WRONG)

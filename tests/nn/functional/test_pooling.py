@@ -77,7 +77,7 @@ CALLS = {
     "shuffle integers": ("pixel_shuffle", [integers(4, 2, 1)], (2,), {}),
     "unshuffle": ("pixel_unshuffle", [normal(3, 4, 6)], (2,), {}),
     "channels": ("channel_shuffle", [normal(1, 6, 2, 1)], (3,), {}),
-}  # fmt: skip
+}
 
 
 @each("name", CALLS)
@@ -94,7 +94,7 @@ def test_as_pytorch(name, layout):
     check(
         lambda *xs: ours(*xs, *args, **kwargs), lambda *xs: theirs(*xs, *args, **kwargs),
         *map(arrange, arrays), grad=grad,
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
@@ -200,7 +200,7 @@ WRONG = {
     "channels: groups": ("channel_shuffle", IMAGE, (3,), "2 and 3"),
     "channels: no groups": ("channel_shuffle", IMAGE, (0,), "positive"),
     "channels: dims": ("channel_shuffle", ROW[0], (2,), "> 2 dims"),
-}  # fmt: skip
+}
 OTHERWISE = {
     "adaptive: negative",
     "interpolate: antialias",
@@ -210,7 +210,7 @@ OTHERWISE = {
 OVERLAPPING = {  # arguments of avg_pool2d
     "3, 2": (3, 2, 1), "3, 1": (3, 1, 1), "tall": ((4, 2), (1, 1), (2, 0)), "rounded up": (3, 2, 1, True),
     "without the padding": (3, 2, 1, False, False), "a divisor": ((2, 3), (1, 2), 0, False, True, 7),
-}  # fmt: skip
+}
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ def test_affine_grid(size, align, dtype):
 
 def test_align_corners_has_a_default_and_a_warning():
     for call in (lambda t: t.nn.functional.affine_grid(t.ones(1, 2, 3), (1, 1, 2, 2)),
-                 lambda t: t.nn.functional.grid_sample(t.ones(1, 1, 2, 2), t.ones(1, 2, 2, 2))):  # fmt: skip
+                 lambda t: t.nn.functional.grid_sample(t.ones(1, 1, 2, 2), t.ones(1, 2, 2, 2))):
         for t in (mytorch, torch):
             with pytest.warns(UserWarning, match="align_corners"):
                 call(t)

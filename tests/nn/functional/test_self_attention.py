@@ -96,7 +96,7 @@ WRONG = {
         ),
         "3 features of a head",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("call", "message"), WRONG.values(), ids=WRONG)

@@ -47,7 +47,7 @@ def test_gemma_2_s_attention(options, mask, variant):
             *xs, scale=0.5, enable_gqa=True, soft_cap=3.0, **options, **variant
         ),
         oracle, 3 * normal(2, 2, 70, 8), 3 * normal(2, 1, 70, 8), normal(2, 1, 70, 8), rtol=1e-4, atol=2e-5,
-    )  # fmt: skip
+    )
 
 
 def test_several_tiles_and_the_gradient_of_a_mask():

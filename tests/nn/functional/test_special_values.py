@@ -30,7 +30,7 @@ CALLS = {
     "hardshrink": [{}, {"lambd": 0.0}, {"lambd": -1.0}],
     "softshrink": [{}, {"lambd": 0.0}, {"lambd": 3.0}],
     "gelu": [{}, {"approximate": "tanh"}],
-}  # fmt: skip
+}
 UNARY = pytest.mark.parametrize(
     ("name", "choice"),
     [pytest.param(n, choice, id=f"{n}-{variant}") for n in CALLS for variant, choice in variants(n)],

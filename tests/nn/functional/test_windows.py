@@ -33,7 +33,7 @@ def test_output_size_is_pytorch_s():
 GEOMETRIES = [  # size, kernel, stride, dilation
     ((9,), (3,), (2,), (1,)), ((9, 8), (3, 2), (1, 1), (1, 1)), ((9, 8), (3, 2), (2, 3), (2, 1)),
     ((5, 4, 6), (2, 1, 3), (1, 2, 2), (3, 1, 1)), ((4, 4), (4, 4), (1, 1), (1, 1)), ((6,), (1,), (4,), (1,)),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("size", "kernel", "stride", "dilation"), GEOMETRIES)
@@ -85,7 +85,7 @@ def test_tuples():
         ((1, 2, 3), RuntimeError, r"got \(1, 2, 3\)"), ((), RuntimeError, r"got \(\)"),
         ((1, 0), RuntimeError, r"f\(\): x must be at least 1, got \(1, 0\)"),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_tuple(value, error, message):
     with pytest.raises(error, match=message):
         w.ntuple(value, 2, "f(): x", 1)

@@ -17,7 +17,7 @@ CALLS = {
     "sigmoid": {}, "tanh": {}, "silu": {}, "relu": {}, "leaky_relu": {"negative_slope": 0.2},
     "squared_relu": {}, "gelu": {}, "gelu tanh": {"approximate": "tanh"}, "swiglu": {"dim": 0},
     "geglu": {"dim": 0}, "geglu tanh": {"dim": 0, "approximate": "tanh"},
-}  # fmt: skip
+}
 EVERY = pytest.mark.parametrize("name", CALLS)
 UNARY = pytest.mark.parametrize("name", [name for name in CALLS if "glu" not in name])
 LARGE = (1 << 16) + 37  # more than one thread takes alone, and not a whole number of vector registers
@@ -62,7 +62,7 @@ LAYOUTS = {
     "transposed": lambda x: x.transpose(2, 0, 1), "channels last": lambda x: x.transpose(0, 2, 1),
     "expanded": lambda x: np.broadcast_to(x[:, :1], x.shape), "part": lambda x: x[:, 1:4, ::2],
     "reversed": lambda x: x[::-1, :, ::-1],
-}  # fmt: skip
+}
 
 
 @UNARY

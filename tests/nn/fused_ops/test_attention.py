@@ -49,7 +49,7 @@ def test_windows(keys, window):
     compare(
         normal(1, 2, queries, 4), normal(1, 2, keys, 4), normal(1, 2, keys, 4), is_causal=True,
         sliding_window=window,
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("window", [0, 1, 5, TILE, 100])

@@ -18,7 +18,7 @@ rng = np.random.default_rng(0)
 @pytest.mark.parametrize("function", [F.linear, F.linear_activation])
 def test_each_gradient_that_comes_in_counts(function, fused):
     x, w, b = (mytorch.Tensor(rng.normal(size=s).astype("float32"), requires_grad=True)
-               for s in ((5, 4), (3, 4), (3,)))  # fmt: skip
+               for s in ((5, 4), (3, 4), (3,)))
     y = function(x, w, b, fused=fused)
     g = mytorch.ones(5, 3)
     gradients = g, 2 * g, g
@@ -37,7 +37,7 @@ def test_the_activation_needs_no_openblas(activation, has_bias, monkeypatch):
     """NumPy on a Mac has none."""
     monkeypatch.setattr(gemm, "is_available", lambda: False)
     x, w, b = (mytorch.Tensor(rng.normal(size=s).astype("float32"), requires_grad=True)
-               for s in ((5, 7, 40), (30, 40), (30,)))  # fmt: skip
+               for s in ((5, 7, 40), (30, 40), (30,)))
     found = []
     for fused in (True, False):
         y = F.linear_activation(x, w, b if has_bias else None, activation, fused=fused)

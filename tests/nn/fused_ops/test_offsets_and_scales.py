@@ -106,10 +106,10 @@ CASES = {
     "linear_cross_entropy": [
         case(normal(40, 30), normal(50, 30), integers(50, 40), normal(50), reduction="none")
     ],
-}  # fmt: skip
+}
 CHANGED = {"add_layer_norm": 2, "linear": 3, "linear_activation": 3, "conv1d": 3, "conv2d": 3,
            "scaled_dot_product_attention": 3, "cached_attention": 3, "rotary_embedding": 2,
-           "linear_cross_entropy": 2}  # fmt: skip
+           "linear_cross_entropy": 2}
 
 
 # Over 60 draws the rms error of attention is 0.7 to 1.1 times PyTorch's: it adds as many terms in another
@@ -118,7 +118,7 @@ CHANGED = {"add_layer_norm": 2, "linear": 3, "linear_activation": 3, "conv1d": 3
 # the same error within 6 % in all kernels of OpenBLAS and MKL, with FMA and without. But of their sums only
 # the few near 0, where an activation bends, or a softmax of differences shows it: the largest of 20 errors.
 FACTOR = {"scaled_dot_product_attention": 6, "self_attention": 6, "lstm_steps": 5,
-          "linear_activation": 5, "linear_cross_entropy": 5}  # fmt: skip
+          "linear_activation": 5, "linear_cross_entropy": 5}
 LEFT_OUT = {  # also for one argument only
     ("scaled_dot_product_attention", 1, "+1e+08"): "scores differ by less than a sum of 16 is rounded",
     ("linear_cross_entropy", 1, "+1e+08"): "so do logits, of sums of 30",

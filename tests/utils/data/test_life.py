@@ -144,7 +144,7 @@ def start(handles=False):
         [sys.executable, "-c", SCRIPT.format(handles=handles)], cwd=ROOT, text=True, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell may have ignored it
-    )  # fmt: skip
+    )
     return process, [int(pid) for pid in process.stdout.readline().split()]
 
 

@@ -112,7 +112,7 @@ ACTIONS = {  # what is done with a loader; the pass of an iterator that is retur
     "loaded, another epoch set": lambda loader: (
         loader.load_state_dict(a_state(loader)), loader.set_epoch(1))[1],
     "break, loaded": lambda loader: (leave(loader), loader.load_state_dict(a_state(loader)))[1],
-}  # fmt: skip
+}
 
 
 def reached(make, action, **options):

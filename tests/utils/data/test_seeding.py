@@ -25,7 +25,7 @@ def draws():
         random.random(), random.gauss(0, 1), random.randrange(10**9), random.getrandbits(3),
         np.random.rand(), np.random.randn(), np.random.randint(100), np.random.permutation(5).tolist(),
         mytorch.rand(2).tolist(),
-    )  # fmt: skip
+    )
 
 
 def numbers_of(seeder, *samples):

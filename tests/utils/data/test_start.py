@@ -97,7 +97,7 @@ def test_workers_end_when_the_parent_is_killed(method, tmp_path):
     process = subprocess.Popen(
         [sys.executable, program, method], env={**os.environ, "PYTHONPATH": paths}, text=True,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-    )  # fmt: skip
+    )
     workers = [int(pid) for pid in process.stdout.readline().split()]
     assert len(workers) == 2 and every(map(is_alive, workers))
     process.kill()

@@ -17,7 +17,7 @@ __all__ = ["require_dtypes", "update"]
 def update(
     data: np.ndarray, grad: np.ndarray, state: dict[str, np.ndarray], step: int, options: dict[str, Any],
     factors: tuple[float, float],
-) -> None:  # fmt: skip
+) -> None:
     """An update of Adam, in place (see `optim.Adam`).
 
     Args:
@@ -57,7 +57,7 @@ def _adam(p, g, m, v, unscale, clip, l2, decay, one_minus_beta1, beta2, one_minu
 @kernel
 def _amsgrad(
     p, g, m, v, max_v, unscale, clip, l2, decay, one_minus_beta1, beta2, one_minus_beta2, step_size, eps
-):  # fmt: skip
+):
     for i in prange(p.size):
         x = upcast(p[i])
         d = gradient(g, i, x, unscale, clip, l2)

@@ -171,14 +171,8 @@ def _backward_rows(dy, x, weight, mean, rstd, training, dweight, dbias, dx):
 
 @batch_norm.fused("cpu")
 def _batch_norm(
-    x: np.ndarray,
-    mean: np.ndarray | Running,
-    variance: np.ndarray | None,
-    weight: np.ndarray | None,
-    bias: np.ndarray | None,
-    training: bool,
-    momentum: float,
-    eps: float,
+    x: np.ndarray, mean: np.ndarray | Running, variance: np.ndarray | None, weight: np.ndarray | None,
+    bias: np.ndarray | None, training: bool, momentum: float, eps: float,
 ) -> tuple[np.ndarray, Callable]:
     require_single(x, weight, bias, *(() if training else (mean, variance)))
     shape, channels, length = x.shape, x.shape[1], math.prod(x.shape[2:])

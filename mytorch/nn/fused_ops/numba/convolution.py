@@ -56,7 +56,7 @@ def _forward(x, w, bias, y, steps, form, groups, height, block):
                         ROW_MAJOR, PLAIN, PLAIN, min(HEIGHT, outs - o), n, count * taps, ONE,
                         w.ctypes.data + 4 * ((group * outs + o) * k + c * taps), k,
                         columns.ctypes.data, n, ONE if c else ZERO, result.ctypes.data + 4 * o * n, n,
-                    )  # fmt: skip
+                    )
             for o in range(outs):
                 for row in range(first, last):
                     at = y + 4 * (row // form.rows * steps[0] + (group * outs + o) * steps[1])
@@ -98,7 +98,7 @@ def _weight(x, dy, partials, form, groups, height, block, width):
                         columns.ctypes.data, n,
                         dy.ctypes.data + 4 * (first * form.columns * all_outs + group * outs + o), all_outs,
                         ONE, out.ctypes.data + 4 * (c * taps * outs + o), outs,
-                    )  # fmt: skip
+                    )
     set_blas_threads(before)
 
 

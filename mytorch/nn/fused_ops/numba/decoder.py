@@ -132,7 +132,7 @@ def _blocks(x, eps, norms, weights, sizes, cos, sin, caches, strides, position, 
             start, end = CHUNK * chunk, min(position + 1, CHUNK * chunk + CHUNK)
             for head in range(kv_head * group, kv_head * group + group):
                 attend(queries, keys, values, 0, head, kv_head, start, end, features, features, scale,
-                       scores, parts[head, chunk])  # fmt: skip
+                       scores, parts[head, chunk])
         for head in range(heads):
             combine(parts[head], qkv[head])
 
@@ -153,7 +153,7 @@ def blocks(
     x: np.ndarray, eps: float, norms: np.ndarray, weights: np.ndarray, sizes: tuple[int, int, int, int],
     scale: float, angles: tuple[np.ndarray, np.ndarray], caches: np.ndarray, strides: tuple[int, int],
     position: int,
-) -> np.ndarray:  # fmt: skip
+) -> np.ndarray:
     """Returns the new hidden state (1, 1, C); stores the token's keys and values in the caches.
 
     Args:
@@ -173,5 +173,5 @@ def blocks(
     _blocks(
         y.reshape(-1), eps, norms, weights, sizes, cos.reshape(-1), sin.reshape(-1), caches, strides,
         position, np.float32(scale), threads.get_num_threads(),
-    )  # fmt: skip
+    )
     return y

@@ -36,7 +36,7 @@ def _embedding(index, weight, padding_idx, max_norm, norm_type, scale_grad_by_fr
 def add_rows(
     index: np.ndarray, g: np.ndarray, out: np.ndarray, padding_idx: int | None = None,
     scale_grad_by_freq: bool = False, beta: int = 1,
-) -> None:  # fmt: skip
+) -> None:
     """Adds g[i] to out[index[i]] for all i, in order, for any number of threads.
 
     Args:

@@ -80,13 +80,8 @@ def _backward(dy, dtotal, x, weight, mean, rstd, centred, partials, dx):
 
 
 def _normalize(
-    x: np.ndarray,
-    residual: np.ndarray | None,
-    normalized_shape: Sequence[int],
-    weight: np.ndarray | None,
-    bias: np.ndarray | None,
-    eps: float,
-    centred: bool,
+    x: np.ndarray, residual: np.ndarray | None, normalized_shape: Sequence[int], weight: np.ndarray | None,
+    bias: np.ndarray | None, eps: float, centred: bool,
 ) -> tuple[np.ndarray, np.ndarray, Callable]:
     """See `fused_ops.layer_norm.register`."""
     require_single(x, residual, weight, bias)

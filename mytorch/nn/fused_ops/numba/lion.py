@@ -16,7 +16,7 @@ __all__ = ["require_dtypes", "update"]
 def update(
     data: np.ndarray, grad: np.ndarray, state: dict[str, np.ndarray], step: int, options: dict[str, Any],
     factors: tuple[float, float],
-) -> None:  # fmt: skip
+) -> None:
     """An update of Lion, in place (see `optim.Lion`); arguments as for Adam, state "exp_avg"."""
     (beta1, beta2), lr = options["betas"], options["lr"]
     sign, decay = -1 if options["maximize"] else 1, 1 - lr * options["weight_decay"]

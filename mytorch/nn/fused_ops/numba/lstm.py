@@ -112,7 +112,7 @@ def _backward(acts, c_before, tanh_c, weight, steps, part, dy, dh, dc, d_gates):
 def _lstm_steps(
     gates: np.ndarray, hx: np.ndarray, cx: np.ndarray, weight_hh: np.ndarray, weight_hr: np.ndarray | None,
     batch_sizes: Sequence[int], reverse: bool,
-) -> tuple:  # fmt: skip
+) -> tuple:
     require_single(gates, hx, cx, weight_hh)
     if weight_hr is not None or weight_hh.size > LARGEST:
         raise Unsupported("the kernel is for LSTMs without a projection, of a hidden size of at most 362")

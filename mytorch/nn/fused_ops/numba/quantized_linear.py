@@ -95,7 +95,7 @@ def multiply(codes, scales, offsets, x, bias, y, share, shares):
         last = min(stop, first + rows)
         count = (last - first) * blocks
         _scales_of(scales, offsets, four_bits, first * blocks, last * blocks,
-                   s.reshape(-1)[:count], o.reshape(-1)[:count])  # fmt: skip
+                   s.reshape(-1)[:count], o.reshape(-1)[:count])
         base, end, quarter = codes.ctypes.data + first * width, last - first - 1, (last - first + 3) // 4
         for i in range(quarter):  # four rows of W; beyond the last one, that one again
             j, k, m = min(i + quarter, end), min(i + 2 * quarter, end), min(i + 3 * quarter, end)
@@ -145,7 +145,7 @@ def _multiply_rows(codes, scales, offsets, x, bias, y):
             store(out, fma(low, scale, offset))
             store(out + 64, fma(high, scale, offset))
         sgemm(ROW_MAJOR, PLAIN, TRANSPOSED, m, last - first, columns, ONE, x.ctypes.data, columns,
-              weight.ctypes.data, columns, ZERO, y.ctypes.data + 4 * first, n)  # fmt: skip
+              weight.ctypes.data, columns, ZERO, y.ctypes.data + 4 * first, n)
         weight[0] = ZERO  # its memory lives as long as it is used
         if bias.size:
             for row in range(m):

@@ -16,7 +16,7 @@ __all__ = ["require_dtypes", "update"]
 def update(
     data: np.ndarray, grad: np.ndarray, state: dict[str, np.ndarray], step: int, options: dict[str, Any],
     factors: tuple[float, float],
-) -> None:  # fmt: skip
+) -> None:
     """An update of SGD, in place (see `optim.SGD`); arguments as for Adam, state "momentum_buffer"."""
     sign, momentum = -1 if options["maximize"] else 1, options["momentum"]
     scalars = singles(factors[0], sign * factors[1], options["weight_decay"], options["lr"])
@@ -27,7 +27,7 @@ def update(
     _with_momentum(
         bits_of(data), bits_of(grad), state["momentum_buffer"], *scalars,
         *singles(decay, grad_factor, momentum), options["nesterov"],
-    )  # fmt: skip
+    )
 
 
 @kernel

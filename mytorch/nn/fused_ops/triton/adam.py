@@ -18,7 +18,7 @@ __all__ = ["require_dtypes", "update"]
 def update(
     data: RawArray, grad: RawArray, state: dict[str, RawArray], step: RawArray,
     options: dict[str, Any], factors: tuple,
-) -> None:  # fmt: skip
+) -> None:
     """An update of Adam, in place (see `optim.Adam`).
 
     Args:
@@ -34,7 +34,7 @@ def update(
         step, *lr_arguments(options["lr"]), _log(beta1), _log(beta2), 1 - beta1, beta2, 1 - beta2,
         float(options["eps"]), float(options["weight_decay"]),
         DECOUPLED=options["decoupled_weight_decay"], MAXIMIZE=options["maximize"],
-    )  # fmt: skip
+    )
 
 
 def _log(beta: float) -> float:
@@ -47,7 +47,7 @@ def _adam(
     step_ptr, lr, lr_ptr, log_beta1, log_beta2, one_minus_beta1, beta2, one_minus_beta2, eps, weight_decay,
     DECOUPLED: tl.constexpr, MAXIMIZE: tl.constexpr, STORE: tl.constexpr,
     BLOCK: tl.constexpr,
-):  # fmt: skip
+):
     # Shapes: p, g, m, v, max_v (n,); grad_scale, found_inf, total_norm, step, lr (1,)
     n, unscale, clip = scaling(n, found_inf_ptr, grad_scale_ptr, total_norm_ptr, max_norm)
     step = tl.load(step_ptr)

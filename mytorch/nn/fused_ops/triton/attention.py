@@ -50,13 +50,11 @@ MAX_E = 256  # features of a head
 @tuned(configs_of("forward"), key=("length", "keys"))
 @triton.jit(do_not_specialize=["seed", "position"])
 def _forward(
-    q_ptr, k_ptr, v_ptr, mask_ptr, y_ptr, lse_ptr, log_total_ptr,
-    q_strides, k_strides, v_strides, mask_strides, y_strides,
-    heads, group, length, keys, scale, window, seed, dropout_p, kept_scale, position,
-    E: tl.constexpr, EV: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_EV: tl.constexpr,
-    CAUSAL: tl.constexpr, PRECISION: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr,
-    STEP: tl.constexpr,
-):  # fmt: skip
+    q_ptr, k_ptr, v_ptr, mask_ptr, y_ptr, lse_ptr, log_total_ptr, q_strides, k_strides, v_strides,
+    mask_strides, y_strides, heads, group, length, keys, scale, window, seed, dropout_p, kept_scale, position,
+    E: tl.constexpr, EV: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_EV: tl.constexpr, CAUSAL: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, STEP: tl.constexpr,
+):
     """BLOCK_Q queries of one head; query i has the position `position` + i among the keys.
 
     With a mask the logarithm of the sum is stored in `log_total_ptr`, instead of as a part of lse.
@@ -86,7 +84,7 @@ def _forward(
             s = products(
                 q, q_head, q_strides[2], first_query, length, k, k_head, k_strides[2], first_key, keys,
                 E, STEP, PRECISION,
-            )  # fmt: skip
+            )
             if mask_ptr is not None:
                 mask_head = head_of(mask_ptr, mask_strides, batch, head)
                 s = masked(s, scale, mask_head, mask_strides, query, key, length, keys)
@@ -152,7 +150,7 @@ def _attention(q, k, v, mask, dropout, is_causal, scale, enable_gqa, window, sof
 def forward(
     q: RawArray, k: RawArray, v: RawArray, bias: RawArray | None, scalars: tuple, meta: dict,
     position: int = 0,
-) -> tuple[RawArray, RawArray, RawArray | None]:  # fmt: skip
+) -> tuple[RawArray, RawArray, RawArray | None]:
     """Returns (y, lse, log_total), y (B, H, L, EV); the first query has this position among the keys."""
     y = new_heads(q, v.shape[3])
     lse = np.empty(q.shape[:3], np.float32, like=q)

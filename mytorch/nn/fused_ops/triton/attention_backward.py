@@ -46,7 +46,7 @@ from .tune import tuned
 @triton.jit
 def store_delta(
     dy, y_head, y_stride, delta_ptr, index, first_query, length, EV: tl.constexpr, BLOCK_EV: tl.constexpr
-):  # fmt: skip
+):
     """Stores delta of some queries of head `index`, and returns it as a column."""
     # Shapes: delta (batch, heads, length)
     y = load_rows(y_head, y_stride, first_query, length, dy.shape[0], EV, BLOCK_EV)
@@ -60,7 +60,7 @@ def store_delta(
 def weights_and_ds(
     s, dp, unit, lse, log_total, delta, mask_ptr, mask_strides, batch, head, index, query, key,
     length, keys, scale, window, seed, dropout_p, kept_scale, CAUSAL: tl.constexpr, PARTIAL: tl.constexpr,
-):  # fmt: skip
+):
     """The weights of a tile after dropout, and ds. Of `query` and `key` one is (n, 1), the other (1, m).
 
     Args:
@@ -101,7 +101,7 @@ def queries_backward(
     E: tl.constexpr, EV: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_EV: tl.constexpr,
     CAUSAL: tl.constexpr, PRECISION: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr,
     STEP: tl.constexpr,
-):  # fmt: skip
+):
     """dq and delta of BLOCK_Q queries of one head, and also ds if `dmask_ptr` isn't None."""
     # Shapes: q, dq (batch, heads, length, E); k (batch, heads / group, keys, E);
     # v (batch, heads / group, keys, EV); mask, dmask (batch, heads, length, keys);
@@ -133,15 +133,15 @@ def queries_backward(
             s = products(
                 q, q_head, q_strides[2], first_query, length, k, k_head, k_strides[2], first_key, keys,
                 E, STEP, PRECISION,
-            )  # fmt: skip
+            )
             dp = products(
                 dy, dy_head, dy_strides[2], first_query, length, v, v_head, v_strides[2], first_key, keys,
                 EV, STEP, PRECISION,
-            )  # fmt: skip
+            )
             _, ds = weights_and_ds(
                 s, dp, unit, lse, log_total, delta, mask_ptr, mask_strides, batch, head, index, query, key,
                 length, keys, scale, window, seed, dropout_p, kept_scale, CAUSAL, PART != 1,
-            )  # fmt: skip
+            )
             if dmask_ptr is not None:
                 tl.store(dmask_ptr + row * keys + key, ds, mask=inside & (key < keys))
             dq = tl.dot(ds.to(k.dtype), k, dq, input_precision=PRECISION)
@@ -156,7 +156,7 @@ def keys_tile(
     heads, group, length, keys, scale, window, seed, dropout_p, kept_scale,
     E: tl.constexpr, EV: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_EV: tl.constexpr, CAUSAL: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, STEP: tl.constexpr,
-):  # fmt: skip
+):
     """dk and dv of BLOCK_K keys of one head, from all heads of queries that share it; and what these keys add
     to dq, if `dq_ptr` isn't None. Scores are transposed: (BLOCK_K, BLOCK_Q).
 
@@ -197,15 +197,15 @@ def keys_tile(
                 s = products(
                     k, k_head, k_strides[2], first_key, keys, q, q_head, q_strides[2], first_query, length,
                     E, STEP, PRECISION,
-                )  # fmt: skip
+                )
                 dp = products(
                     v, v_head, v_strides[2], first_key, keys, dy, dy_head, dy_strides[2], first_query, length,
                     EV, STEP, PRECISION,
-                )  # fmt: skip
+                )
                 weight, ds = weights_and_ds(
                     s, dp, unit, lse, log_total, delta, mask_ptr, mask_strides, batch, head, index, query,
                     key, length, keys, scale, window, seed, dropout_p, kept_scale, CAUSAL, PART != 1,
-                )  # fmt: skip
+                )
                 dv = tl.dot(weight.to(dy.dtype), dy, dv, input_precision=PRECISION)
                 dk = tl.dot(ds.to(q.dtype), q, dk, input_precision=PRECISION)
                 if dq_ptr is not None:
@@ -226,7 +226,7 @@ def keys_backward(
     heads, group, length, keys, scale, window, seed, dropout_p, kept_scale,
     E: tl.constexpr, EV: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_EV: tl.constexpr, CAUSAL: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, STEP: tl.constexpr,
-):  # fmt: skip
+):
     """dk and dv of BLOCK_K keys of one head."""
     # Shapes: q (batch, heads, length, E); k, dk (batch, heads / group, keys, E);
     # v, dv (batch, heads / group, keys, EV); mask (batch, heads, length, keys);
@@ -240,7 +240,7 @@ def keys_backward(
         q_strides, k_strides, v_strides, mask_strides, dy_strides, None, dk_strides, dv_strides,
         heads, group, length, keys, scale, window, seed, dropout_p, kept_scale,
         E, EV, BLOCK_E, BLOCK_EV, CAUSAL, PRECISION, BLOCK_Q, BLOCK_K, STEP,
-    )  # fmt: skip
+    )
 
 
 @tuned(configs_of("head"), key=("length", "keys"))
@@ -251,7 +251,7 @@ def head_backward(
     heads, group, length, keys, scale, window, seed, dropout_p, kept_scale,
     E: tl.constexpr, EV: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_EV: tl.constexpr, CAUSAL: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, STEP: tl.constexpr,
-):  # fmt: skip
+):
     """dk and dv of one head, and dq of all heads of queries that share it, whose sums are in `sum_ptr`."""
     # Shapes: q, dq, sum (batch, heads, length, E); k, dk (batch, heads / group, keys, E);
     # v, dv (batch, heads / group, keys, EV); y, dy (batch, heads, length, EV);
@@ -271,13 +271,13 @@ def head_backward(
             q_strides, k_strides, v_strides, None, dy_strides, dq_strides, dk_strides, dv_strides,
             heads, group, length, keys, scale, window, seed, dropout_p, kept_scale,
             E, EV, BLOCK_E, BLOCK_EV, CAUSAL, PRECISION, BLOCK_Q, BLOCK_K, STEP,
-        )  # fmt: skip
+        )
 
 
 def backward(
     arrays: list[RawArray | None], lse: RawArray, log_total: RawArray | None, scalars: tuple, meta: dict,
     out: tuple[RawArray, RawArray, RawArray] | None = None,
-) -> tuple[RawArray, RawArray, RawArray]:  # fmt: skip
+) -> tuple[RawArray, RawArray, RawArray]:
     """Returns dq, dk and dv, (B, H, n, e) each, from [q, k, v, mask, y, dy]; or writes them into `out`."""
     q, k, v, mask, y, dy = arrays
     dq, dk, dv = out or (new_heads(a, a.shape[3]) for a in (q, k, v))

@@ -28,9 +28,7 @@ def head_of(ptr, strides, batch, head):
 
 
 @triton.jit
-def load_rows(
-    ptr, stride, first, count, ROWS: tl.constexpr, E: tl.constexpr, BLOCK: tl.constexpr, column=0
-):  # fmt: skip
+def load_rows(ptr, stride, first, count, ROWS: tl.constexpr, E: tl.constexpr, BLOCK: tl.constexpr, column=0):
     """Rows from `first` and columns from `column` on of an array (count, E): (ROWS, BLOCK), 0 outside."""
     row, offset = tl.arange(0, ROWS)[:, None], tl.arange(0, BLOCK)[None, :]
     inside = row < count - first
@@ -45,7 +43,7 @@ def load_rows(
 def products(
     x, x_ptr, x_stride, first_x, x_count, y, y_ptr, y_stride, first_y, y_count,
     E: tl.constexpr, STEP: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
+):
     """x y^T of two tiles of rows; with a STEP shorter than rows, x and y are loaded again in steps, to save
     registers."""
     # Shapes: x (x_count, E); y (y_count, E)
@@ -125,7 +123,7 @@ def keys_of(first, keys, window, CAUSAL: tl.constexpr, BLOCK_Q: tl.constexpr, BL
 @triton.jit
 def queries_of(
     first, length, keys, window, CAUSAL: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr
-):  # fmt: skip
+):
     """The queries that see the keys `first` to `first` + BLOCK_K - 1, in multiples of BLOCK_Q.
 
     Returns a, b, c, d: the queries b to c see all of them, those from a to b and from c to d some, or only
@@ -184,7 +182,7 @@ def new_heads(like: RawArray, features: int) -> RawArray:
 def settings(
     q: RawArray, k: RawArray, v: RawArray, is_causal: bool, scale: float, window: int | None = None,
     dropout: tuple[Draw, float] | None = None,
-) -> tuple[tuple, dict]:  # fmt: skip
+) -> tuple[tuple, dict]:
     """Returns the kernels' scalars and compile-time arguments."""
     draw, p = dropout or (None, None)
     seed = None if draw is None else draw.seed
@@ -212,7 +210,7 @@ def _in_elements(strides: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
 def launch_tiles(
     kernel: Tuned, block: str | None, arrays: list[RawArray | None], saved: list[RawArray | None],
     scalars: tuple, meta: dict,
-) -> None:  # fmt: skip
+) -> None:
     """Launches a program for each BLOCK_Q queries, or BLOCK_K keys, of each head.
 
     Args:
@@ -223,4 +221,4 @@ def launch_tiles(
     b, h, n, _ = arrays[block != "BLOCK_Q"].shape
     strides = [None if a is None else strides_of(a) for a in arrays]
     launch(kernel, lambda chosen: (b * h * (1 if block is None else cdiv(n, chosen[block])),),
-           *arrays, *saved, *strides, *scalars, **meta)  # fmt: skip
+           *arrays, *saved, *strides, *scalars, **meta)

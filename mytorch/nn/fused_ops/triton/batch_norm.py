@@ -27,7 +27,7 @@ from .sizes import cdiv
 def _channel_moments(
     row_mean_ptr, row_squares_ptr, mean_ptr, variance_ptr, rstd_ptr, samples, channels, length, eps,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+):
     """The mean, variance and rstd of channels, from the moments of their rows in all samples."""
     # Shapes: row_mean, row_squares (samples, channels); mean, variance, rstd (channels,)
     channel = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -54,7 +54,7 @@ def _moments(x: RawArray, eps: float) -> list[RawArray]:
     samples, channels, length = x.shape
     moments = [np.empty(channels, np.float32, like=x) for _ in range(3)]
     launch(_channel_moments, (cdiv(channels, 32),), *row_moments(x), *moments,
-           samples, channels, length, eps, ROWS=32, BLOCK=32, num_warps=4)  # fmt: skip
+           samples, channels, length, eps, ROWS=32, BLOCK=32, num_warps=4)
     return moments
 
 
@@ -62,7 +62,7 @@ def _moments(x: RawArray, eps: float) -> list[RawArray]:
 def _batch_norm(
     x: RawArray, mean: RawArray | Running, variance: RawArray | None, weight: RawArray | None,
     bias: RawArray | None, training: bool, momentum: float, eps: float,
-) -> tuple[RawArray, Callable]:  # fmt: skip
+) -> tuple[RawArray, Callable]:
     require_dtypes(x, weight, bias, *(() if training else (mean, variance)))
     shape, layout = x.shape, (*x.shape[:2], math.prod(x.shape[2:]))
     x, weight, bias = contiguous(x, weight, bias)

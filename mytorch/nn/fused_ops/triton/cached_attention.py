@@ -30,7 +30,7 @@ def _decode(
     heads, group, keys, chunk, chunks, scale,
     E: tl.constexpr, EV: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_EV: tl.constexpr,
     ROWS: tl.constexpr, BLOCK_K: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
+):
     """Attention of the queries that share a head of keys to one chunk of these.
 
     y (chunks, batch, head, EV) and the base-2 lse (chunks, batch, head) are those of the chunk alone.
@@ -105,10 +105,10 @@ def _one_query(q: RawArray, k: RawArray, v: RawArray, scale: float) -> RawArray:
     del meta["CAUSAL"]
     launch(_decode, (chunks * b * kv_heads,), q, k, v, y, lse, *[strides_of(a) for a in (q, k, v)],
            q.shape[1], group, keys, chunk, chunks, float(scale), **meta,
-           ROWS=block_of(group), BLOCK_K=BLOCK_K * 2 // q.itemsize, num_warps=4, num_stages=2)  # fmt: skip
+           ROWS=block_of(group), BLOCK_K=BLOCK_K * 2 // q.itemsize, num_warps=4, num_stages=2)
     if chunks > 1:
         launch(_combine, (rows,), y, lse, result, rows, chunks,
-               EV=ev, BLOCK_EV=block_of(ev), BLOCK=next_power_of_2(chunks), num_warps=4)  # fmt: skip
+               EV=ev, BLOCK_EV=block_of(ev), BLOCK=next_power_of_2(chunks), num_warps=4)
     return result
 
 

@@ -21,9 +21,7 @@ _TILE = _BLOCK = 1024
 
 
 @triton.jit
-def _row_moments(
-    x_ptr, mean_ptr, squares_ptr, count, length, ROWS: tl.constexpr, BLOCK: tl.constexpr
-):
+def _row_moments(x_ptr, mean_ptr, squares_ptr, count, length, ROWS: tl.constexpr, BLOCK: tl.constexpr):
     """The mean of each row, and the sum of the squared distances from it."""
     # Shapes: x (count, length); mean, squares (count,)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -43,7 +41,7 @@ def _row_moments(
 def _row_sums(
     dy_ptr, x_ptr, mean_ptr, rstd_ptr, dweight_ptr, dbias_ptr, count, length, channels,
     PER_CHANNEL: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+):
     """The sums of dy x_hat and of dy of each row."""
     # Shapes: dy, x (count, length); mean, rstd (channels,) or, without PER_CHANNEL, (count / channels,);
     # dweight, dbias (count,)
@@ -68,7 +66,7 @@ def _row_sums(
 def _scale(
     x_ptr, mean_ptr, rstd_ptr, weight_ptr, bias_ptr, y_ptr, count, length, channels,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+):
     """y = (x - mean) rstd weight + bias, of each channel."""
     # Shapes: x, y (count, length); mean, rstd, weight, bias (channels,)
     row, column, inside = tile(count, length, ROWS, BLOCK)
@@ -86,7 +84,7 @@ def _scale(
 def _input_gradient(
     dy_ptr, x_ptr, mean_ptr, rstd_ptr, weight_ptr, sum_dxhat_ptr, sum_d_ptr, dx_ptr, count, length,
     channels, all_channels, inv_n, PER_CHANNEL: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+):
     """dx = rstd (d - mean(d) - x_hat mean(d x_hat)) with d = dy weight.
 
     The sums of d and d x_hat are those of a group, or of a channel without the weight. None: the mean and the
@@ -126,7 +124,7 @@ def row_sums(
     rows, length = x.shape[0] * x.shape[1], x.shape[2]
     sums = _per_row(x)
     launch(_row_sums, (cdiv(rows, _height(length)),), dy, x, mean, rstd, *sums, rows, length, channels,
-           PER_CHANNEL=per_channel, **_tile(length))  # fmt: skip
+           PER_CHANNEL=per_channel, **_tile(length))
     return sums
 
 
@@ -143,12 +141,12 @@ def scale(
 def input_gradient(
     dy: RawArray, x: RawArray, mean: RawArray, rstd: RawArray, weight: RawArray | None,
     sum_dxhat: RawArray | None, sum_d: RawArray | None, inv_n: float, channels: int, per_channel: bool,
-) -> RawArray:  # fmt: skip
+) -> RawArray:
     """Returns dx for (N, C, L), see `_input_gradient`."""
     dx = np.empty_like(x)
     arrays = dy, x, mean, rstd, weight, sum_dxhat, sum_d, dx
     launch(_input_gradient, _grid(x), *arrays, x.shape[0] * x.shape[1], x.shape[2], channels, x.shape[1],
-           inv_n, PER_CHANNEL=per_channel, **_tile(x.shape[2]))  # fmt: skip
+           inv_n, PER_CHANNEL=per_channel, **_tile(x.shape[2]))
     return dx
 
 

@@ -62,7 +62,7 @@ def _offset(p, channel, form, steps):
 def _read(
     x_ptr, k, p, count, group, form, strides, padding, dilation, channels,
     KERNEL_H: tl.constexpr, KERNEL_W: tl.constexpr,
-):  # fmt: skip
+):
     """A tile of the matrix of windows, its rows k and columns p; one of these is (n, 1), the other (1, m)."""
     # Shapes: x (N, groups * channels, H, W)
     size = form[0] * form[1]
@@ -85,7 +85,7 @@ def _forward(
     x_ptr, w_ptr, bias_ptr, y_ptr, steps, form, strides, padding, dilation, count, channels, outs,
     KERNEL_H: tl.constexpr, KERNEL_W: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_O: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_K: tl.constexpr,
-):  # fmt: skip
+):
     """BLOCK_P windows of all images, BLOCK_O channels of the result.
 
     Args:
@@ -123,7 +123,7 @@ def _weight(
     x_ptr, dy_ptr, partials_ptr, steps, form, strides, padding, dilation, count, windows, channels, outs,
     KERNEL_H: tl.constexpr, KERNEL_W: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_O: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_K: tl.constexpr,
-):  # fmt: skip
+):
     """The sum of dy x^T over this number of windows, for BLOCK_O channels of dy and BLOCK_K taps."""
     # Shapes: x (N, groups * channels, H, W); dy (N, groups * outs, rows, columns);
     # partials (parts, groups * outs, channels, KERNEL_H, KERNEL_W)

@@ -62,7 +62,7 @@ def row_configs(args: dict, chip: Chip) -> list[Config]:
 def _forward(
     x_ptr, target_ptr, weight_ptr, smooth_ptr, confidence, ignore_index, losses_ptr, saved_ptr, count, n,
     BLOCK: tl.constexpr,
-):  # fmt: skip
+):
     """The loss of a row of logits; `smooth` is smoothing / C times the weight of each class."""
     # Shapes: x (count, n); target, losses (count,); weight, smooth (n,); saved (3, count)
     row = tl.program_id(0).to(tl.int64)
@@ -90,7 +90,7 @@ def _forward(
 def _backward(
     x_ptr, target_ptr, smooth_ptr, sum_smooth_ptr, confidence, ignore_index, saved_ptr, g_ptr, norm_ptr,
     dx_ptr, count, n, EACH: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+):
     """A block of a row of the gradient. There is one g for all rows, or with EACH one a row."""
     # Shapes: x, dx (count, n); target (count,); smooth (n,); sum_smooth, norm (1,); saved (3, count);
     # g (1,) or, with EACH, (count,)
@@ -145,7 +145,7 @@ def _cross_entropy(x, target, weight, ignore_index, reduction, smoothing, dtype)
                 _backward, lambda meta: (count, cdiv(n, meta["BLOCK"])),
                 x, target, smooth, sums, confidence, ignore_index, saved, g, norm, dx, count, n,
                 EACH=reduction == "none",
-            )  # fmt: skip
+            )
         return class_back(dx, shape)
 
     if reduction == "none":

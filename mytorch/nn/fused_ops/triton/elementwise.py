@@ -72,7 +72,7 @@ def row_launcher(kernel: JITFunction, **meta: object) -> Callable:
 def unary(
     x: RawArray, forward: JITFunction, backward: JITFunction, *scalars: float, save_result: bool = False,
     **meta: object,
-) -> tuple:  # fmt: skip
+) -> tuple:
     """Returns the result and the vjp of elementwise kernels, see `fused_ops.elementwise.unary`."""
     require_dtypes(x)
     forward, backward = launcher(forward, **meta), launcher(backward, **meta)

@@ -38,7 +38,7 @@ def _embedding(index, weight, padding_idx, max_norm, norm_type, scale_grad_by_fr
 def add_rows(
     index: RawArray, g: RawArray, out: RawArray, padding_idx: int | None = None,
     scale_grad_by_freq: bool = False, beta: int = 1,
-) -> None:  # fmt: skip
+) -> None:
     """Adds g[i] to out[index[i]] for all i; deterministic.
 
     Args:
@@ -67,7 +67,7 @@ def add_rows(
         np.ascontiguousarray(g, like=g), out,
         index.size, count, width, -1 if padding_idx is None else padding_idx,
         BY_FREQUENCY=scale_grad_by_freq, ROWS=ROWS, BLOCK=block,
-    )  # fmt: skip
+    )
 
 
 def _width(n: int) -> int:
@@ -90,7 +90,7 @@ def _take(index_ptr, weight_ptr, y_ptr, n, count, width, ROWS: tl.constexpr, BLO
 def _add_rows(
     sorted_ptr, order_ptr, g_ptr, out_ptr, n, count, width, padding_idx,
     BY_FREQUENCY: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+):
     """Where a new index begins among the sorted ones, adds g of it and of the equal ones that follow."""
     # Shapes: sorted, order (n,); g (n, width); out (count, width)
     start = tl.program_id(0).to(tl.int64)

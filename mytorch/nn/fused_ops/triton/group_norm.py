@@ -28,7 +28,7 @@ _ROWS, _BLOCK = 32, 32
 def _group_sums(
     dweight_ptr, dbias_ptr, weight_ptr, sum_dxhat_ptr, sum_d_ptr, count, channels, groups,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+):
     """The sums of d x_hat and d in groups, d = dy weight, from those of dy x_hat and dy in their channels."""
     # Shapes: dweight, dbias (count, channels); weight (groups, channels); sum_dxhat, sum_d (count,)
     group = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -65,7 +65,7 @@ def _group_norm(
         sums = row_sums(dy, x, mean, rstd, channels, False)
         sum_dxhat, sum_d = np.empty_like(mean), np.empty_like(mean)
         launch(_group_sums, (cdiv(count, _ROWS),), *sums, weight, sum_dxhat, sum_d, count, channels,
-               num_groups, ROWS=_ROWS, BLOCK=_BLOCK, num_warps=4)  # fmt: skip
+               num_groups, ROWS=_ROWS, BLOCK=_BLOCK, num_warps=4)
         inv_n = 1 / max(channels * layout[2], 1)
         dx = input_gradient(dy, x, mean, rstd, weight, sum_dxhat, sum_d, inv_n, channels, False)
         return dx.reshape(shape), None, *(column_sums(s, d) for s, d in zip(sums, dtypes, strict=True))

@@ -42,7 +42,7 @@ def _add_residual(x, residual_ptr, total_ptr, at, inside, STORE: tl.constexpr):
 def _forward(
     x_ptr, residual_ptr, total_ptr, weight_ptr, bias_ptr, y_ptr, mean_ptr, rstd_ptr, count, n, groups, length,
     eps, CENTRED: tl.constexpr, CHANNELS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+):
     """ROWS whole rows of x, (count, n); see `_parameters`."""
     # Shapes: x, residual, total, y (count, n); weight, bias (n,) or, with CHANNELS, (groups * n / length,);
     # mean, rstd (count,)
@@ -84,7 +84,7 @@ def _parameters(weight_ptr, bias_ptr, row, column, n, groups, length, CHANNELS: 
 def _forward_long(
     x_ptr, residual_ptr, total_ptr, weight_ptr, bias_ptr, y_ptr, mean_ptr, rstd_ptr, n, groups, length, eps,
     CENTRED: tl.constexpr, CHANNELS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+):
     """One row of `_forward`."""
     # Shapes: x, residual, total, y (count, n); weight, bias (n,) or, with CHANNELS, (groups * n / length,);
     # mean, rstd (count,)
@@ -121,7 +121,7 @@ def _forward_long(
 def _backward(
     dy_ptr, dtotal_ptr, x_ptr, weight_ptr, mean_ptr, rstd_ptr, dweight_ptr, dbias_ptr, dx_ptr, count, n,
     tiles, CENTRED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+):
     """The gradients of `tiles` times ROWS rows, and the sums of dy x_hat and dy over them."""
     # Shapes: dy, dtotal, x, dx (count, n); weight (n,); mean, rstd (count,); dweight, dbias (programs, n)
     column = tl.arange(0, BLOCK)[None, :]
@@ -160,7 +160,7 @@ def _backward(
 def _backward_long(
     dy_ptr, dtotal_ptr, x_ptr, weight_ptr, mean_ptr, rstd_ptr, dx_ptr, n, CENTRED: tl.constexpr,
     BLOCK: tl.constexpr,
-):  # fmt: skip
+):
     """The gradient of one row."""
     # Shapes: dy, dtotal, x, dx (count, n); weight (n,); mean, rstd (count,)
     row = tl.program_id(0).to(tl.int64)
@@ -197,7 +197,7 @@ def _d_and_x_hat(dy_ptr, x_ptr, weight_ptr, mean, rstd, row, column, n):
 def _partials_long(
     dy_ptr, x_ptr, mean_ptr, rstd_ptr, dweight_ptr, dbias_ptr, count, n, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
-):  # fmt: skip
+):
     """The sums of dy x_hat and dy over ROWS rows, of a block of columns."""
     # Shapes: dy, x (count, n); mean, rstd (count,); dweight, dbias (count / ROWS, n)
     partial = tl.program_id(0).to(tl.int64)  # only the first axis of the grid may be longer than 65535
@@ -220,7 +220,7 @@ def _partials_long(
 def normalize_rows(
     x: RawArray, residual: RawArray | None, weight: RawArray | None, bias: RawArray | None, eps: float,
     count: int, groups: int = 0, length: int = 1, centred: bool = True,
-) -> tuple[RawArray, RawArray, RawArray, RawArray]:  # fmt: skip
+) -> tuple[RawArray, RawArray, RawArray, RawArray]:
     """Returns (y, total, mean, rstd) for contiguous x, or x + residual, as `count` rows.
 
     Args:
@@ -234,11 +234,11 @@ def normalize_rows(
     options = {"CENTRED": centred, "CHANNELS": groups > 0}
     if x.size and n > LONGEST:
         launch(_forward_long, (count,), *arguments, n, groups, length, eps,
-               **options, BLOCK=_LONG_BLOCK, num_warps=8)  # fmt: skip
+               **options, BLOCK=_LONG_BLOCK, num_warps=8)
     elif x.size:
         block, height, warps = _tile(count, n, 16 if n <= 4096 else 32)  # with more warps some spill
         launch(_forward, (cdiv(count, height),), *arguments, count, n, groups, length, eps,
-               **options, ROWS=height, BLOCK=block, num_warps=warps)  # fmt: skip
+               **options, ROWS=height, BLOCK=block, num_warps=warps)
     return y, total, mean, rstd
 
 
@@ -253,7 +253,7 @@ def _tile(count: int, n: int, per_thread: int) -> tuple[int, int, int]:
 def _normalize(
     x: RawArray, residual: RawArray | None, normalized_shape: Sequence[int], weight: RawArray | None,
     bias: RawArray | None, eps: float, centred: bool,
-) -> tuple[RawArray, RawArray, Callable]:  # fmt: skip
+) -> tuple[RawArray, RawArray, Callable]:
     """See `fused_ops.layer_norm.register`."""
     require_dtypes(x, residual, weight, bias)
     n = math.prod(normalized_shape)
@@ -282,7 +282,7 @@ def _rows_backward(dy, dtotal, x, weight, dtypes, mean, rstd, dx, count, n, cent
     programs = cdiv(count, height * tiles)
     partials = _new_partials(dtypes, programs, n, x)
     launch(_backward, (programs,), dy, dtotal, x, weight, mean, rstd, *partials, dx, count, n, tiles,
-           CENTRED=centred, ROWS=height, BLOCK=block, num_warps=warps)  # fmt: skip
+           CENTRED=centred, ROWS=height, BLOCK=block, num_warps=warps)
     return partials
 
 
@@ -293,12 +293,12 @@ def _new_partials(dtypes, programs, n, like):
 
 def _long_rows_backward(dy, dtotal, x, weight, dtypes, mean, rstd, dx, count, n, centred):
     launch(_backward_long, (count,), dy, dtotal, x, weight, mean, rstd, dx, n,
-           CENTRED=centred, BLOCK=_LONG_BLOCK, num_warps=8)  # fmt: skip
+           CENTRED=centred, BLOCK=_LONG_BLOCK, num_warps=8)
     height = cdiv(count, _ROWS_OF_PARTIAL)
     partials = _new_partials(dtypes, height, n, x)
     if any(partial is not None for partial in partials):
         launch(_partials_long, (height, cdiv(n, _LONG_BLOCK)), dy, x, mean, rstd, *partials, count, n,
-               ROWS=_ROWS_OF_PARTIAL, BLOCK=_LONG_BLOCK, num_warps=8)  # fmt: skip
+               ROWS=_ROWS_OF_PARTIAL, BLOCK=_LONG_BLOCK, num_warps=8)
     return partials
 
 

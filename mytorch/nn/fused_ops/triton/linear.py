@@ -30,7 +30,7 @@ _PROGRAMS = 8  # of backward on each multiprocessor, at least, if there are enou
 @triton.jit
 def _forward(
     z_ptr, bias_ptr, y_ptr, rows, n, ACTIVATION: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr
-):  # fmt: skip
+):
     """y = f(z + bias), which overwrites z if y is None; else z + bias does, if there is a bias."""
     # Shapes: z, y (rows, n); bias (n,)
     row, column, inside = tile(rows, n, ROWS, BLOCK)
@@ -58,7 +58,7 @@ def _forward(
 def _backward(
     dy_ptr, z_ptr, dz_ptr, partials_ptr, rows, n, height, ACTIVATION: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
-):  # fmt: skip
+):
     """dz = dy f'(z) for `height` rows of BLOCK columns, and their sums; without f, only the sums."""
     # Shapes: dy, z, dz (rows, n); partials (rows / height, n)
     column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -97,13 +97,11 @@ def _gradient(
     dz = dy if z is None else np.empty_like(z)
     partials = np.empty((cdiv(m, height), n), np.float32, like=dy) if summed else None
     launch(_backward, (blocks, cdiv(m, height)), dy, z, dz, partials, m, n, height,
-           ACTIVATION=activation, ROWS=rows, BLOCK=block, num_warps=4)  # fmt: skip
+           ACTIVATION=activation, ROWS=rows, BLOCK=block, num_warps=4)
     return dz, partials
 
 
-def _variant(
-    x: RawArray, weight: RawArray, bias: RawArray | None, activation: str | None = None
-) -> tuple:
+def _variant(x: RawArray, weight: RawArray, bias: RawArray | None, activation: str | None = None) -> tuple:
     require_dtypes(x, weight, bias)
     require_shapes(weight, bias)
     x_shape, x = x.shape, rows(x)

@@ -18,7 +18,7 @@ from .tune import tuned
 @triton.jit
 def _losses(
     z_ptr, target_ptr, target_weight_ptr, smooth_ptr, factors_ptr, losses_ptr, n, BLOCK: tl.constexpr
-):  # fmt: skip
+):
     """The loss of a row of the logits z, and with factors the gradient, which overwrites the logits."""
     # Shapes: z (rows, n); target, target_weight, factors, losses (rows,); smooth (n,)
     row = tl.program_id(0).to(tl.int64)

@@ -17,23 +17,21 @@ __all__ = ["require_dtypes", "update"]
 def update(
     data: RawArray, grad: RawArray, state: dict[str, RawArray], step: int,
     options: dict[str, Any], factors: tuple,
-) -> None:  # fmt: skip
+) -> None:
     """An update of Lion, in place (see `optim.Lion`); arguments as for Adam; `step` is unused."""
     beta1, beta2 = options["betas"]
     launch_update(
         _lion, [data, grad, state["exp_avg"]], factors,
         *lr_arguments(options["lr"]), float(options["weight_decay"]), float(beta1), 1 - beta1, 1 - beta2,
         MAXIMIZE=options["maximize"],
-    )  # fmt: skip
+    )
 
 
 @triton.jit
 def _lion(
-    p_ptr, g_ptr, m_ptr, n, grad_scale_ptr, found_inf_ptr, total_norm_ptr, max_norm,
-    lr, lr_ptr, weight_decay, beta1, one_minus_beta1, one_minus_beta2,
-    MAXIMIZE: tl.constexpr, STORE: tl.constexpr,
-    BLOCK: tl.constexpr,
-):  # fmt: skip
+    p_ptr, g_ptr, m_ptr, n, grad_scale_ptr, found_inf_ptr, total_norm_ptr, max_norm, lr, lr_ptr, weight_decay,
+    beta1, one_minus_beta1, one_minus_beta2, MAXIMIZE: tl.constexpr, STORE: tl.constexpr, BLOCK: tl.constexpr,
+):
     # Shapes: p, g, m (n,); grad_scale, found_inf, total_norm, lr (1,)
     n, unscale, clip = scaling(n, found_inf_ptr, grad_scale_ptr, total_norm_ptr, max_norm)
     if lr_ptr is not None:

@@ -66,7 +66,7 @@ def _kind_of_tuple(strides: tuple[int, ...]) -> tuple[int, ...]:
 # By type of argument; a type itself where the value doesn't matter to the compiler.
 _KINDS: dict[type, Callable] = {
     int: _kind_of_int, tuple: _kind_of_tuple, float: type, bool: type, type(None): type
-}  # fmt: skip
+}
 
 
 class Prepared(NamedTuple):

@@ -28,7 +28,7 @@ ROWS, BLOCKS = 4, 16  # of the weight at a time: 2,048 codes, 16 for each thread
 def _dequantize(
     codes_ptr, scales_ptr, offsets_ptr, row, block, inside, blocks,
     FOUR_BITS: tl.constexpr, HIGH: tl.constexpr, WIDTH: tl.constexpr,
-):  # fmt: skip
+):
     """The weight (rows, blocks, WIDTH): of 4 bits, the first or, if HIGH, the second 16 of each block."""
     # Shapes: codes (n, blocks, WIDTH); scales, offsets (n, blocks)
     at = row.to(tl.int64) * blocks + block
@@ -48,7 +48,7 @@ def _dequantize(
 def _multiply(
     codes_ptr, scales_ptr, offsets_ptr, x_ptr, bias_ptr, y_ptr, n, blocks,
     FOUR_BITS: tl.constexpr, ROWS: tl.constexpr, BLOCKS: tl.constexpr, WIDTH: tl.constexpr,
-):  # fmt: skip
+):
     """ROWS numbers of a row of y."""
     # Shapes: codes (n, blocks, WIDTH); scales, offsets (n, blocks); x (rows, 32 * blocks); bias (n,);
     # y (rows, n)
@@ -60,11 +60,11 @@ def _multiply(
         inside = (row[:, None, None] < n) & (block < blocks)
         x = x_ptr + (x_row * blocks + block) * 32 + tl.arange(0, WIDTH)[None, None, :]
         w = _dequantize(codes_ptr, scales_ptr, offsets_ptr, row[:, None, None], block, inside, blocks,
-                        FOUR_BITS, False, WIDTH)  # fmt: skip
+                        FOUR_BITS, False, WIDTH)
         total += tl.sum(w * tl.load(x, mask=block < blocks, other=0.0).to(tl.float32), 2)
         if FOUR_BITS:
             w = _dequantize(codes_ptr, scales_ptr, offsets_ptr, row[:, None, None], block, inside, blocks,
-                            FOUR_BITS, True, WIDTH)  # fmt: skip
+                            FOUR_BITS, True, WIDTH)
             total += tl.sum(w * tl.load(x + 16, mask=block < blocks, other=0.0).to(tl.float32), 2)
     y = tl.sum(total, 1)
     if bias_ptr is not None:
@@ -76,7 +76,7 @@ def _multiply(
 def _write_weight(
     codes_ptr, scales_ptr, offsets_ptr, weight_ptr, n, blocks,
     FOUR_BITS: tl.constexpr, ROWS: tl.constexpr, BLOCKS: tl.constexpr, WIDTH: tl.constexpr,
-):  # fmt: skip
+):
     """A tile of the weight, in the dtype of that."""
     # Shapes: codes (n, blocks, WIDTH); scales, offsets (n, blocks); weight (n, 32 * blocks)
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS))[:, None, None]
@@ -85,7 +85,7 @@ def _write_weight(
     out = weight_ptr + (row.to(tl.int64) * blocks + block) * 32 + tl.arange(0, WIDTH)[None, None, :]
     for high in tl.static_range(2 if FOUR_BITS else 1):
         w = _dequantize(codes_ptr, scales_ptr, offsets_ptr, row, block, inside, blocks,
-                        FOUR_BITS, high, WIDTH)  # fmt: skip
+                        FOUR_BITS, high, WIDTH)
         tl.store(out + 16 * high, w.to(weight_ptr.dtype.element_ty), mask=inside)
 
 

@@ -19,7 +19,7 @@ from .launch import require_dtypes
 def _rotate(
     y_ptr, x_ptr, x_0, x_1, x_2, cos_ptr, cos_0, cos_1, cos_2, sin_ptr, sin_0, sin_1, sin_2, m, t, sign,
     rows, half, INTERLEAVED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+):
     """y (L, M, T, D), contiguous, = x rotated; x, cos and sin have strides along the first three dims."""
     # Shapes: y, x (rows / m / t, m, t, 2 * half); cos, sin (rows / m / t, m, t, half)
     row, column, inside = tile(rows, half, ROWS, BLOCK)

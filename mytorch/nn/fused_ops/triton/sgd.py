@@ -17,7 +17,7 @@ __all__ = ["require_dtypes", "update"]
 def update(
     data: RawArray, grad: RawArray, state: dict[str, RawArray], step: int,
     options: dict[str, Any], factors: tuple,
-) -> None:  # fmt: skip
+) -> None:
     """An update of SGD, in place (see `optim.SGD`); arguments as for Adam.
 
     Args:
@@ -29,7 +29,7 @@ def update(
         _sgd, [data, grad, buffer], factors,
         *lr_arguments(options["lr"]), float(options["weight_decay"]), momentum, decay, grad_factor,
         NESTEROV=options["nesterov"], MAXIMIZE=options["maximize"],
-    )  # fmt: skip
+    )
 
 
 @triton.jit
@@ -38,7 +38,7 @@ def _sgd(
     lr, lr_ptr, weight_decay, momentum, decay, grad_factor,
     NESTEROV: tl.constexpr, MAXIMIZE: tl.constexpr, STORE: tl.constexpr,
     BLOCK: tl.constexpr,
-):  # fmt: skip
+):
     # Shapes: p, g, b (n,); grad_scale, found_inf, total_norm, lr (1,)
     n, unscale, clip = scaling(n, found_inf_ptr, grad_scale_ptr, total_norm_ptr, max_norm)
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)

@@ -24,9 +24,7 @@ _TILE = 4096
 
 
 @triton.jit
-def _forward(
-    x_ptr, y_ptr, rows, n, ROWS: tl.constexpr, BLOCK: tl.constexpr, LOG: tl.constexpr
-):
+def _forward(x_ptr, y_ptr, rows, n, ROWS: tl.constexpr, BLOCK: tl.constexpr, LOG: tl.constexpr):
     """ROWS whole rows of x, (rows, n)."""
     # Shapes: x, y (rows, n)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -42,9 +40,7 @@ def _forward(
 
 
 @triton.jit
-def _backward(
-    y_ptr, g_ptr, dx_ptr, rows, n, ROWS: tl.constexpr, BLOCK: tl.constexpr, LOG: tl.constexpr
-):
+def _backward(y_ptr, g_ptr, dx_ptr, rows, n, ROWS: tl.constexpr, BLOCK: tl.constexpr, LOG: tl.constexpr):
     """dx = y (g - sum(g y)), or for the logarithm g - exp(y) sum(g)."""
     # Shapes: y, g, dx (rows, n)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -143,4 +139,4 @@ def _launch(tiles: JITFunction, long: Tuned, arrays: list[RawArray], log: bool) 
     height = min(max(1, _TILE // block), next_power_of_2(rows))
     warps = min(16, max(1, height * block // 512))
     launch(tiles, (cdiv(rows, height),), *arrays, rows, n,
-           ROWS=height, BLOCK=block, num_warps=warps, LOG=log)  # fmt: skip
+           ROWS=height, BLOCK=block, num_warps=warps, LOG=log)

@@ -45,7 +45,7 @@ class Tuned:
     def __init__(
         self, kernel: JITFunction, configs: Sequence[Config] | Callable, key: Sequence[str],
         inplace: Sequence[str],
-    ):  # fmt: skip
+    ):
         self.kernel, self.key, self.inplace, self._configs = kernel, tuple(key), tuple(inplace), configs
         self._chosen: dict[tuple, Config] = {}
         self.places = [i for i, name in enumerate(kernel.arg_names) if name in self.key]
@@ -86,7 +86,7 @@ class Tuned:
     def _measure(
         self, configs: list, launch: Callable, grid: GridLike, pointers: Sequence[object], meta: dict,
         clock: Clock,
-    ) -> tuple[Config, float]:  # fmt: skip
+    ) -> tuple[Config, float]:
         """Returns the fastest configuration and its time in ms; arrays updated in place aren't changed."""
         scratch = [
             type(p)(p.array.copy()) if name in self.inplace and p is not None else p

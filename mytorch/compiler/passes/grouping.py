@@ -8,19 +8,17 @@ import numpy as np
 
 from ...backends.device import CPU
 from ...utils.nested import leaves
-from ..codegen.loop import COLUMN, EXPRESSIONS, FULL, ROW, SCALAR, Loop, Step
+from ..codegen.loop import COLUMN, FULL, ROW, SCALAR, Loop, Step
 from ..program.instruction import Instruction, Value
 from ..program.origins import merged
 from ..program.program import Program
+from .elementwise import BOOL, FLOAT, TAKE_BOOLS, is_step
 
 _REDUCTIONS = {
     "sum": "sum", "add.reduce": "sum", "max": "max", "maximum.reduce": "max", "min": "min",
     "minimum.reduce": "min", "mean": "mean",
 }  # fmt: skip
 _ALIASES = {"reshape", ".reshape", "broadcast_to", "expand_dims", "squeeze"}
-_FLOAT, _BOOL = np.dtype(np.float32), np.dtype(bool)
-_POWERS = (1, 2, 3, 4)  # that are products
-_SCALAR = ("sin", "cos")  # in a compiled loop a call of the C library for each element: NumPy takes a tenth
 _MOST_STEPS = 200
 _ALONE = 1 << 16  # elements from which one step is a loop on the CPU: NumPy computes it in one thread
 
@@ -54,12 +52,10 @@ class Group:
             return False
         if i.outputs[0].of is None and not i.outputs[0].is_c_order:
             return False  # what loops store is in C order
-        if any([self._step_kind(x) == COLUMN for x in i.inputs()]) and i.name not in _ALIASES:
+        if i.name not in _ALIASES and COLUMN in map(self._step_kind, i.inputs()):
             return False  # it is known only at the end
-        accepted = (
-            self._accepts_view(i) or self._accepts_reduction(i) or self._accepts_element(i)
-            or self._accepts_step(i)
-        )  # fmt: skip
+        ways = self._accepts_view, self._accepts_reduction, self._accepts_element, self._accepts_step
+        accepted = any(way(i) for way in ways)
         if accepted:
             self.originals.append(i)
             self.made.add(i.outputs[0])
@@ -70,49 +66,53 @@ class Group:
         x, y = i.args[0] if i.args else None, i.outputs[0]
         if i.name not in _ALIASES or not isinstance(x, Value) or x not in self.made:
             return False
-        kind, step = self._kind_of(y), self._step_kind(x)
-        if step == FULL:
-            allowed = self._kind_of(x) == kind == FULL
-        elif i.name == "broadcast_to":
-            allowed = step == ROW and (kind == ROW or (kind == FULL and x.shape[-1:] == (1,)))
-        else:
-            allowed = y.size == x.size == (self.rows if step == ROW else self.n)
+        allowed = self._has_same_place(i.name, x, y)
         if allowed:
             self.refs[y] = self.refs[x]
             self._views.append(i)
         return allowed
 
+    def _has_same_place(self, name: str, x: Value, y: Value) -> bool:
+        kind, step = self._kind_of(y), self._step_kind(x)
+        if step == FULL:
+            return self._kind_of(x) == kind == FULL
+        if name != "broadcast_to":
+            return y.size == x.size == (self.rows if step == ROW else self.n)
+        return step == ROW and (kind == ROW or (kind == FULL and x.shape[-1:] == (1,)))
+
     def _accepts_reduction(self, i: Instruction) -> bool:
-        name = _REDUCTIONS.get(i.name)
-        x, y = i.args[0] if i.args else None, i.outputs[0]
-        if name is None or not isinstance(x, Value) or {x.dtype, y.dtype} != {_FLOAT}:
+        """A sum, mean or extremum of each row, or a sum of each column."""
+        name, x, y = _REDUCTIONS.get(i.name), i.args[0] if i.args else None, i.outputs[0]
+        if name is None or not isinstance(x, Value) or {x.dtype, y.dtype} != {FLOAT}:
             return False
-        if self._kind_of(x) != FULL or self._step_kind(x) == ROW:
-            return False
-        dims = _reduced_dims(i)
+        dims = _reduced_dims(i) if self._kind_of(x) == FULL and self._step_kind(x) != ROW else []
         if dims == [x.ndim - 1]:
             self._add(Step("sum" if name == "mean" else name, (self._ref(x, FULL),), ROW), y)
             if name == "mean":
                 self._add(Step("divide", (self.refs[y], float(self.n)), ROW), y)
             return True
-        if name == "sum" and x.ndim > 1 and dims == [*range(x.ndim - 1)]:
+        is_of_columns = name == "sum" and x.ndim > 1 and dims == [*range(x.ndim - 1)]
+        if is_of_columns:
             self._add(Step("sum", (self._ref(x, FULL),), COLUMN), y)
-            return True
-        return False
+        return is_of_columns
 
     def _accepts_element(self, i: Instruction) -> bool:
         """x[arange(rows)[:, None], index]: an element of each row."""
         if i.name != ".getitem" or not isinstance(i.args[1], tuple) or len(i.args[1]) != 2:
             return False
         x, (row, index), y = i.args[0], i.args[1], i.outputs[0]
-        if self._step_kind(x) != FULL or x.shape != (self.rows, self.n) or not isinstance(index, Value):
+        if self._step_kind(x) != FULL or x.shape != (self.rows, self.n) or not self._is_index(index):
             return False
-        if index in self.made or index.dtype != np.int64 or index.shape not in ((self.rows,), (self.rows, 1)):
-            return False
-        if not self._is_range(row) or y.shape != index.shape or row.shape != index.shape:
+        if y.shape != index.shape or not self._is_range(row) or row.shape != index.shape:
             return False
         self._add(Step("take", (self.refs[x], self._ref(index, ROW)), ROW), y)
         return True
+
+    def _is_index(self, x: object) -> bool:
+        """Whether an operand, which the loop doesn't compute, has an index for each row."""
+        if not isinstance(x, Value) or x in self.made or x.dtype != np.int64:
+            return False
+        return x.shape in ((self.rows,), (self.rows, 1))
 
     def _is_range(self, x: object) -> bool:
         """Whether an array holds the number of each row."""
@@ -129,7 +129,7 @@ class Group:
         if not isinstance(x, Value):
             return float(x)
         raw = self._constants.get(x)
-        if raw is None or raw.dtype != _FLOAT or not raw.size or (raw != raw.flat[0]).any():
+        if raw is None or raw.dtype != FLOAT or not raw.size or (raw != raw.flat[0]).any():
             return None
         return float(raw.flat[0])
 
@@ -137,46 +137,61 @@ class Group:
         y = i.outputs[0]
         if not is_step(i) or y.of is not None:
             return False
-        kind, kinds = self._kinds(i.inputs(), y)
+        kind, kinds = self._kinds_of_row(i.inputs(), y) or self._kinds_of_all(i.inputs(), y) or (None, {})
         if kind is None:
             return False
-        args: list[str | float] = []
-        for x in i.args[:1] if i.name == ".astype" else i.args:
-            number = self._number(x)
-            if number is not None:
-                args.append(number)
-                continue
-            ref = self._ref(x, kinds[x])
-            is_number = i.name not in _TAKE_BOOLS or (i.name == "where" and args)
-            if x.dtype == _BOOL and is_number and _FLOAT in {x.dtype for x in i.inputs()}:
-                ref = self._add(Step("where", (ref, 1.0, 0.0), kind), None)
-            args.append(ref)
+        args = [
+            self._operand(i, k, x, kind, kinds)
+            for k, x in enumerate(i.args[: 1 if i.name == ".astype" else None])
+        ]
         name = i.name
         if name == ".astype":
             name, args = "where", [*args, 1.0, 0.0]
-        if name == "power":
-            x, exponent = args
-            name, args = ("multiply", [x, x]) if exponent > 1 else (".copy", [x])
-            for _ in range(int(exponent) - 2):
-                args[0] = self._add(Step(name, tuple(args), kind), None)
+        elif name == "power":
+            name, args = self._product(*args, kind)
         self._add(Step(name, tuple(args), kind, str(y.dtype)), y)
         return True
 
-    def _kinds(self, values: list[Value], y: Value) -> tuple[str | None, dict[Value, str]]:
-        """Returns the kind of a result, None if it isn't one of this loop's, and those of the operands."""
+    def _operand(self, i: Instruction, k: int, x: object, kind: str, kinds: dict[Value, str]) -> str | float:
+        """Returns a number, or what stands for an array; bools among numbers are made numbers."""
+        number = self._number(x)
+        if number is not None:
+            return number
+        ref = self._ref(x, kinds[x])
+        takes_number = i.name not in TAKE_BOOLS or (i.name == "where" and k > 0)
+        if x.dtype == BOOL and takes_number and FLOAT in {x.dtype for x in i.inputs()}:
+            return self._add(Step("where", (ref, 1.0, 0.0), kind), None)
+        return ref
+
+    def _product(self, x: str | float, exponent: float, kind: str) -> tuple[str, list[str | float]]:
+        """Returns the last step of a power."""
+        if exponent == 1:
+            return ".copy", [x]
+        power = x
+        for _ in range(int(exponent) - 2):
+            power = self._add(Step("multiply", (power, x), kind), None)
+        return "multiply", [power, x]
+
+    def _kinds_of_row(self, values: list[Value], y: Value) -> tuple[str, dict[Value, str]] | None:
+        """Returns the kind of a step with a result for each row, and of its operands; None if not so."""
         found = {x: self._step_kind(x) for x in values}
-        if y.size == self.rows and (ROW in found.values() or self._kind_of(y) == ROW):
-            kinds = {x: ROW if x.shape == y.shape else self._kind_of(x) for x in values}
-            fits = [kinds[x] == (found[x] or kinds[x]) and kinds[x] in (ROW, SCALAR) for x in values]
-            if all(fits):
-                return ROW, kinds
-        if self._kind_of(y) != FULL:
-            return None, {}
-        for x, kind in found.items():
-            if kind == ROW and x.shape[-1:] != (1,) and self._kind_of(x) != FULL:
-                return None, {}
-            found[x] = kind or self._kind_of(x)
-        return (None if None in found.values() else FULL), found
+        if y.size != self.rows or not (ROW in found.values() or self._kind_of(y) == ROW):
+            return None
+        kinds = {x: ROW if x.shape == y.shape else self._kind_of(x) for x in values}
+        fits = [kinds[x] == (found[x] or kinds[x]) and kinds[x] in (ROW, SCALAR) for x in values]
+        return (ROW, kinds) if all(fits) else None
+
+    def _kinds_of_all(self, values: list[Value], y: Value) -> tuple[str, dict[Value, str]] | None:
+        """Returns the same of a step with a result for each element."""
+        kinds = {x: self._step_kind(x) or self._kind_of(x) for x in values}
+        turned = [x for x, kind in kinds.items() if kind == ROW and x.shape[-1:] != (1,) and x in self.refs]
+        if (
+            self._kind_of(y) != FULL
+            or None in kinds.values()
+            or any([self._kind_of(x) != FULL for x in turned])
+        ):
+            return None
+        return FULL, kinds
 
     def _add(self, step: Step, y: Value | None) -> str:
         ref = f"v{len(self._steps)}"
@@ -203,7 +218,7 @@ class Group:
 
     def _kind_of(self, x: Value) -> str | None:
         """Returns how NumPy would broadcast the array in the domain; None if it wouldn't."""
-        if x.dtype not in (_FLOAT, _BOOL):
+        if x.dtype not in (FLOAT, BOOL):
             return None
         if x.size == 1:
             return SCALAR if self.rows * self.n != 1 else FULL
@@ -230,41 +245,6 @@ class Group:
             origin=merged([i.origin for i in self.originals]),
         )  # fmt: skip
         return [call, *views]
-
-
-# Functions of bools; for all others NumPy makes numbers of them if another operand is one.
-_TAKE_BOOLS = {"where", "logical_and", "logical_or", "logical_not", ".copy", ".astype"}
-
-
-def is_step(i: Instruction) -> bool:
-    """Whether an instruction is a function of each element, in float32, that loops have."""
-    dtypes, made = {x.dtype for x in i.inputs()}, [y.dtype for y in i.outputs]
-    if not dtypes or len(made) != 1 or not dtypes | {*made} <= {_FLOAT, _BOOL}:
-        return False
-    if i.name == ".astype":
-        return i.args[1:] == (_FLOAT,) and not i.kwargs and dtypes == {_BOOL}
-    if i.kwargs.keys() - {"order"} or not all(map(_is_operand, i.args)):
-        return False
-    if i.name == "power":
-        return i.args[1] in _POWERS and dtypes == {_FLOAT}
-    return i.name in EXPRESSIONS and i.name not in _SCALAR and _takes_bools(i, dtypes)
-
-
-def _takes_bools(i: Instruction, dtypes: set[np.dtype]) -> bool:
-    """Whether bools among the operands are what NumPy takes for bools or, with others, for numbers."""
-    if i.name == "where":
-        condition = i.args[0]
-        return isinstance(condition, Value) and condition.dtype == _BOOL and i.outputs[0].dtype == _FLOAT
-    if i.name.startswith("logical_"):
-        return all([isinstance(x, Value) and x.dtype == _BOOL for x in i.args])
-    return i.name in (".copy", "equal", "not_equal") or _FLOAT in dtypes
-
-
-def _is_operand(x: object) -> bool:
-    """Whether it is an array, or a number that doesn't promote float32."""
-    if isinstance(x, np.generic):
-        return x.dtype in (_FLOAT, _BOOL, np.float16)
-    return isinstance(x, (Value, bool, int, float))
 
 
 def _reduced_dims(i: Instruction) -> list[int]:

@@ -1,0 +1,95 @@
+"""Which attributes of objects a program depends on: those that functions name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from .bytecode import Uses
+
+_OF_CALLABLES = ("func", "args", "keywords", "__self__", "__func__", "__wrapped__")
+
+
+@dataclass
+class _Named:
+    """Attributes of a module, an object or a class that are followed as soon as functions name them.
+
+    Attributes:
+        followed: the names of those that were followed, or never are.
+        owners: the ids of the object, or of the objects of the class; None for a module.
+    """
+
+    entries: Mapping
+    followed: set[str]
+    owners: list[int] | None
+
+
+class NamedAttributes:
+    """The attributes of all objects that a function uses, and which of them it names.
+
+    `x.optimizer.step` doesn't mean the attribute `step` of each object, but of what was found under the name
+    "optimizer", unless a function may give an object an attribute `optimizer`, or it is computed.
+    """
+
+    def __init__(self, uses: Uses):
+        self._uses = uses
+        self._all: dict[int, _Named] = {}  # by the ids of modules, objects and classes
+        self._found_as: dict[int, set[str]] = {}  # by the ids of objects, the names of entries with them
+        self._computed = {*_OF_CALLABLES, ""}  # names of properties and the like
+
+    def found(self, name: str, x: object) -> object:
+        """Notes that an object is found under a name; returns the object."""
+        self._found_as.setdefault(id(x), set()).add(name)
+        return x
+
+    def names_of(self, x: object) -> set[str]:
+        """Returns the names under which an object is found."""
+        return self._found_as.get(id(x), set())
+
+    def add_computed(self, names: Iterable[str]) -> None:
+        """Notes attributes that are computed when they are read."""
+        self._computed.update(names)
+
+    def add(self, key: object, entries: Mapping, followed: set[str], owner: object = None) -> bool:
+        """Adds attributes, of which some are followed anyway; returns False if they are known.
+
+        Args:
+            key: the module, object or class that has them.
+            owner: the object, also if it is its class that has them; None for a module.
+        """
+        if (known := self._all.get(id(key))) is not None:
+            known.owners += [id(owner)]  # type: ignore[operator]
+            return False
+        self._all[id(key)] = _Named(entries, followed, None if owner is None else [id(owner)])
+        return True
+
+    def unfollowed(self) -> Iterator[tuple[Mapping, list[str]]]:
+        """Yields attributes that functions name, with the names, and from then on takes them as followed.
+
+        At first those of objects that were found under names before them; if there are no more, the others.
+        """
+        return self._named(set().union(*self._uses.accessed.values()))
+
+    def unfollowed_elsewhere(self) -> Iterator[tuple[Mapping, list[str]]]:
+        """Yields the attributes, as `unfollowed`, of objects that were found under no name before them."""
+        return self._named(set().union(*self._found_as.values()))
+
+    def _named(self, known: set[str]) -> Iterator[tuple[Mapping, list[str]]]:
+        """Yields attributes that functions name.
+
+        Args:
+            known: the names of attributes that are other objects than those found under other names.
+        """
+        known = set() if None in self._uses.stored else known - self._computed - self._uses.stored
+        for named in self._all.values():
+            names = self._names(named, known) - named.followed
+            named.followed |= names
+            yield named.entries, sorted(names)
+
+    def _names(self, named: _Named, known: set[str]) -> set[str]:
+        if self._uses.is_dynamic:
+            return {*named.entries}
+        if named.owners is None:
+            return named.entries.keys() & self._uses.names
+        others = known.difference(*[self._found_as.get(owner, ()) for owner in named.owners])
+        return {name for name in named.entries if not self._uses.accessed.get(name, others) <= others}

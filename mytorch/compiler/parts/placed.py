@@ -1,0 +1,296 @@
+"""Programs on several devices: see `Program.placed`."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from itertools import product
+from math import inf
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ...backends.device import DeviceLike, RawArray, device, device_count, device_of, is_raw, move
+from ...backends.kinds import GPU
+from ...core.array import wrap
+from ...core.op import as_raw
+from ...core.overriding import overriding
+from ...core.tensor import Tensor, from_raw, raw_of, version_of
+from ...nn.parameter import replace_data
+from ...utils.nested import mapped
+from ..memory.peak import size_text
+from ..passes.strides import dense_order, inverse_of
+from ..program.instruction import Instruction, Value
+from ..program.program import Program, described, fits
+from ..running.movers import movers, settle
+from .assignment import assigned
+from .limits import Limit, limits_of
+from .transfers import Transfers
+
+
+class Placed:
+    """A program whose instructions run on several devices: see `Program.placed`.
+
+    Attributes:
+        devices: those that were given.
+        limits, needed: the bytes that each may hold, and that it needs, at the most at a time.
+        nbytes: the bytes that cross between devices in each run.
+    """
+
+    def __init__(
+        self, program: Program, devices: Sequence[DeviceLike] | Mapping[DeviceLike, Limit],
+        memory: Limit | Mapping[DeviceLike, Limit] | None = None,
+    ):  # fmt: skip
+        _check(program)
+        self.name, self.inputs, self._program = program.name, program.inputs, program
+        self.devices, self.limits = limits_of(devices, memory)
+        self._assignment, self.needed = assigned(program, self.devices, self.limits)
+        self.nbytes = sum(self._assignment.sent().values())
+        self._movers, self._transfers = movers(program), Transfers()
+        self._state = _State(program, self._assignment.homes, self.devices, self._transfers)
+        self._segments = [*self._parts()]
+
+    def __str__(self) -> str:
+        sent, copies = self._assignment.sent(), self._assignment.copies
+        count = sum([len(copies[x]) for x in sent])
+        lines = [f"{self.name}: {count} copies of {size_text(self.nbytes)} between devices in a run"]
+        for x, needed, limit in zip(self.devices, self.needed, self.limits, strict=True):
+            of = "" if limit == inf else f" of {size_text(limit)}"
+            lines.append(f"  {x.full_name}: needs {size_text(needed)}{of}")
+        for _, segment, _ in self._segments:
+            lines += [f"on {segment.device.full_name}:", *[f"  {i}" for i in segment.instructions]]
+            for y in [y for y in segment.outputs if y in sent]:
+                targets = ", ".join([self.devices[k].full_name for k in sorted(copies[y])])
+                lines.append(f"  -> {targets}: {y.described()} ({size_text(sent[y])})")
+        return "\n".join(lines)
+
+    def __call__(self, *tensors: Tensor | RawArray) -> Any:
+        """Runs the program; arguments, on any device, and results are those of `Program.__call__`.
+
+        Raises:
+            ValueError: other arguments than those of the capture.
+            RuntimeError: a device isn't there any more, or a tensor of the state is on another one.
+        """
+        if overriding and (answer := overriding.dispatch(self.__call__, tensors, {})) is not NotImplemented:
+            return answer
+        raws = [raw_of(x) for x in tensors]
+        self._check_call(raws)
+        settle(self.name, self._movers)
+        try:
+            result = self._run(raws)
+        except BaseException:
+            self._transfers.abandon()
+            self._state.forget_copies()
+            raise
+        return mapped(lambda x: from_raw(as_raw(x)) if is_raw(x) or isinstance(x, np.generic) else x, result)
+
+    def save(self, path: object) -> NoReturn:
+        """Raises NotImplementedError: the program of a file is on one device."""
+        raise NotImplementedError(
+            f"can't save {self.name} on {len(self.devices)} devices: save the program before `placed`, or "
+            "the state_dict() of the model and of the optimizer"
+        )
+
+    freeze = save
+
+    def _check_call(self, raws: list[RawArray]) -> None:
+        for x in self.devices:
+            if x.kind is GPU and x.index >= device_count():
+                raise RuntimeError(f"{self.name} runs on {x}, which isn't there any more")
+        alike = [fits(raw, x, device_of(raw)) for raw, x in zip(raws, self.inputs, strict=False)]
+        if len(raws) != len(self.inputs) or not all(alike):
+            wanted = ", ".join([x.described(strides=True) for x in self.inputs])
+            raise ValueError(f"{self.name}: expected {wanted}, got {', '.join(map(described, raws))}")
+        written = [self._state.array(x) for x in self._program.changed_storages() if x in self._state]
+        pairs = [(x, y) for x, y in product(written, raws) if device_of(x) is device_of(y)]
+        if any([np.may_share_memory(x, y) for x, y in pairs]):
+            raise ValueError(f"{self.name}: it writes to a tensor that shares memory with another")
+
+    def _run(self, raws: list[RawArray]) -> Any:
+        copies, homes = self._assignment.copies, self._assignment.homes
+        self._transfers.begin(self.devices)
+        self._state.begin(copies)
+        values = _Values(self._program.constants, self.devices, self._state, self._transfers)
+        for x, raw in zip(self.inputs, raws, strict=True):
+            values.add(x, raw, {homes[x], *copies.get(x, ())})
+        for number, segment, last in self._segments:
+            run, taken = segment.executable(), [values.taken(x, number) for x in segment.inputs]
+            run.bind()
+            for y, raw in zip(segment.outputs, run(*taken), strict=True):
+                values.add(y, raw, copies.get(y, ()))
+            del taken
+            values.drop(last)
+        self._transfers.finish()
+        return mapped(lambda x: values.result(x) if isinstance(x, Value) else x, self._program.outputs)
+
+    def _parts(self) -> Iterator[tuple[int | None, Program, list[Value]]]:
+        """Yields the device of each segment, its program, and the values that no later one needs."""
+        whole, later, found = self._program, {*self._program.results()}, []
+        uses = whole.uses()
+        for number, instructions in reversed([*self._assignment.segments()]):
+            part = _part_of(whole, instructions, self._state.on(number), uses)
+            written = [self._assignment.homes.get(x) for i in instructions for x in i.written]
+            place = written[0] if number is None and written else number  # a step's: where its parameters lie
+            target = whole.device if place is None else self.devices[place]
+            found.append((number, replace(part, device=target), [x for x in part.inputs if x not in later]))
+            later.update(part.inputs)
+        return reversed(found)
+
+
+class _State:
+    """The arrays of a program's state on their devices, and copies of these on others."""
+
+    def __init__(
+        self, program: Program, homes: dict[Value, int | None], devices: list[device], transfers: Transfers
+    ):
+        self._homes, self._devices, self._transfers, self._owners = homes, devices, transfers, program.owners
+        self._arrays = {x: self._moved(x, raw, devices[homes[x]]) for x, raw in program.state.items()}
+        self._copies: dict[tuple[Value, int], tuple[RawArray, int, Future]] = {}
+
+    def __contains__(self, x: Value) -> bool:
+        return x in self._arrays
+
+    def on(self, number: int | None) -> dict[Value, RawArray]:
+        """Returns what lies on a device."""
+        return {x: raw for x, raw in self._arrays.items() if number is not None and self._homes[x] == number}
+
+    def array(self, x: Value) -> RawArray:
+        """Returns an array as it is now."""
+        owner = self._owner(x)
+        return self._arrays[x] if owner is None else raw_of(owner)
+
+    def begin(self, copies: dict[Value, set[int]]) -> None:
+        """Begins the copies that a run takes."""
+        for x in self._arrays:
+            for number in copies.get(x, ()):
+                self.copy(x, number)
+
+    def copy(self, x: Value, number: int) -> Future:
+        """Returns a copy for another device; the last one, unless the tensor was written to."""
+        raw, owner, known = self.array(x), self._owner(x), self._copies.get((x, number))
+        version = 0 if owner is None else version_of(owner)
+        if known is None or known[0] is not raw or known[1] != version:
+            known = raw, version, self._transfers.send(raw, self._devices[number])
+            self._copies[x, number] = known
+        return known[2]
+
+    def forget_copies(self) -> None:
+        self._copies.clear()
+
+    def _owner(self, x: Value) -> Tensor | None:
+        return self._owners[x]() if x in self._owners else None
+
+    def _moved(self, x: Value, raw: RawArray, target: device) -> RawArray:
+        """Returns an array on a device, to which its tensor moves with its gradient."""
+        order, owner = dense_order(x) or tuple(range(x.ndim)), self._owner(x)
+
+        def moved(raw: RawArray) -> RawArray:
+            return move(raw.transpose(order), target).transpose(inverse_of(order))
+
+        if owner is None:
+            return moved(raw)
+        if device_of(raw_of(owner)) is not target:
+            grad = owner._grad
+            replace_data(owner, wrap(moved(raw_of(owner))))
+            owner._grad = None if grad is None else wrap(moved(grad._array))
+        return raw_of(owner)
+
+
+class _Values:
+    """The values of a run, where they were made and where they arrive."""
+
+    def __init__(
+        self, constants: dict[Value, RawArray], devices: list[device], state: _State, transfers: Transfers
+    ):  # fmt: skip
+        self._devices, self._state, self._transfers = devices, state, transfers
+        self._known = {**constants}
+        self._arriving: dict[tuple[Value, int | None], Future] = {}
+
+    def add(self, x: Value, raw: RawArray, numbers: Iterable[int]) -> None:
+        """Adds a value, and begins to send it to devices."""
+        self._known[x] = raw
+        for k in [k for k in numbers if device_of(as_raw(raw)) is not self._devices[k]]:
+            self._arriving[x, k] = self._transfers.send(raw, self._devices[k])
+
+    def taken(self, x: Value, number: int | None) -> RawArray:
+        """Returns a value on a device, once it has arrived."""
+        is_copy = number is not None and x in self._state
+        future = self._state.copy(x, number) if is_copy else self._arriving.get((x, number))
+        return self.result(x) if future is None else self._transfers.received(future)
+
+    def result(self, x: Value) -> RawArray:
+        """Returns a value where it was made."""
+        return self._state.array(x) if x in self._state else self._known[x]
+
+    def drop(self, values: Iterable[Value]) -> None:
+        for x in values:
+            self._known.pop(x, None)
+
+
+def _part_of(
+    whole: Program, instructions: list[Instruction], state: dict[Value, RawArray],
+    uses: dict[Value, list[Instruction]],
+) -> Program:  # fmt: skip
+    """Returns the program of some instructions, with this state: it takes what others make, and gives what
+    others take."""
+    inside, results = {*instructions}, {*whole.results()}
+    made = dict.fromkeys([y for i in instructions for y in i.outputs])
+    taken = dict.fromkeys([x for i in instructions for x in i.inputs()])
+    inputs = tuple([x for x in taken if x not in {**made, **state, **whole.constants}])
+    outputs = tuple([y for y in made if y in results or not inside.issuperset(uses.get(y, ()))])
+    constants, owners = _only(taken, whole.constants), _only(state, whole.owners)
+    loose = tuple([x for x in inputs if x.dtype.kind != "O"])
+    return replace(
+        whole, inputs=inputs, state=state, constants=constants, instructions=instructions, outputs=outputs,
+        owners=owners, position=None, loose=loose, gives_lazy=False,
+    )  # fmt: skip
+
+
+def _only(keys: Container, mapping: dict) -> dict:
+    return {x: y for x, y in mapping.items() if x in keys}
+
+
+def _check(program: Program) -> None:
+    """Raises an error for what can't be on several devices."""
+    if opaque := [x for x in (*program.inputs, *program.results()) if x.dtype.kind == "O"]:
+        raise NotImplementedError(f"can't place {program.name}: {opaque[0].described()} is no array")
+    if changed := program.changed_storages() & {*program.inputs}:
+        raise ValueError(f"can't place {program.name}: it writes to its inputs, {[*changed]}")
+    if gaps := [x for x in (*program.inputs, *program.state) if x.size and dense_order(x) is None]:
+        raise NotImplementedError(
+            f"can't place {program.name}: {gaps[0].described(strides=True)} has gaps between its elements"
+        )
+
+
+def placed(
+    program: Program, devices: Sequence[DeviceLike] | Mapping[DeviceLike, Limit],
+    memory: Limit | Mapping[DeviceLike, Limit] | None = None,
+) -> Placed:  # fmt: skip
+    """Returns a function that computes the same on several devices, if one has too little memory.
+
+    The program is cut where the fewest bytes cross; copies are made while devices compute. Gradients, and
+    moments of optimizers, lie with their parameter. The tensors of the state move to their devices, as by
+    `model.to`. Results lie where they are made.
+
+    Args:
+        devices: names, or a limit for each, as accelerate's `max_memory`: `{0: "10GiB", "cpu": "30GiB"}`.
+        memory: the limit of each device, or of some: bytes, or text as "500MB" or "1.5 GiB"; by default what
+            is free on a GPU, and none on others.
+
+    Raises:
+        ValueError: it doesn't fit, the message says what is needed; or it writes to its inputs.
+        NotImplementedError: an input or result is no array, or has gaps between its elements.
+
+    >>> w, v = mytorch.ones(300, 300), mytorch.ones(300, 300)
+    >>> program = mytorch.capture(lambda x: (x @ w).relu() @ v, mytorch.ones(1, 300))
+    >>> program.placed(["cpu"], memory="500kB")
+    Traceback (most recent call last):
+    ValueError: <lambda> doesn't fit its devices, it needs 723.6 kB of 500.0 kB on cpu
+    >>> program.placed({"cpu": "1MB"}).nbytes
+    0
+    """
+    return Placed(program, devices, memory)
+
+
+Program.placed = placed

@@ -1,0 +1,254 @@
+"""Worlds: ranks that are threads of one process, of which one runs at a time."""
+
+import itertools
+import os
+import random
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import mytorch
+import mytorch.distributed as dist
+from mytorch import nn, optim
+from mytorch.accelerate import Accelerator
+from mytorch.distributed import worlds
+from mytorch.models import GPT2, GPT2Config
+from tests.distributed import training
+
+SIZE = 4
+
+
+def begun():
+    """This rank, in a world that has begun."""
+    dist.init_process_group()
+    return dist.get_rank()
+
+
+def test_a_rank_runs_until_it_waits_and_always_in_the_same_order():
+    def ranks():
+        rank = begun()
+        for step in range(2):
+            for _ in range(3):
+                seen.append((step, rank))
+                time.sleep(0.001)  # another thread would run now
+            work = dist.all_reduce(mytorch.ones(2), async_op=True)
+            seen.append((step, rank))
+            work.wait()
+
+    runs = []
+    for _ in range(2):
+        seen = []
+        worlds.run(3, ranks)
+        runs.append(seen)
+    turns = [turn for turn, _ in itertools.groupby(runs[0])]
+    assert runs[0] == runs[1] == [turn for turn in turns for _ in range(4)]  # four in a row
+    assert sorted(turns) == [(step, rank) for step in range(2) for rank in range(3)]
+
+
+def test_what_each_rank_has_for_itself():
+    def ranks():
+        rank = begun()
+        mytorch.manual_seed(rank)
+        np.random.seed(rank)
+        random.seed(rank)
+        if rank == 1:
+            mytorch.set_default_dtype(mytorch.float64)
+            mytorch.use_fused(False)
+        dist.barrier()
+        return settings(), draws()
+
+    def settings():
+        names = "RANK", "WORLD_SIZE", "LOCAL_RANK"
+        return mytorch.get_default_dtype(), mytorch.is_grad_enabled(), *map(os.environ.get, names)
+
+    def draws():
+        return mytorch.rand(1).item(), np.random.rand(), random.random()
+
+    def seed(value):
+        np.random.seed(value), mytorch.manual_seed(value), random.seed(value)
+
+    before = settings()
+    seed(9)
+    found = worlds.run(3, ranks)
+    drawn = draws()
+    seed(9)
+    assert drawn == draws() and before == settings() and not dist.is_initialized()
+    for rank, (own, numbers) in enumerate(found):
+        assert own == ("float64" if rank == 1 else "float32", True, str(rank), "3", str(rank))
+        seed(rank)
+        if rank != 1:  # which draws float64
+            assert numbers == draws()
+
+
+DEADLOCKS = {
+    "both receive": (
+        lambda rank: dist.recv(mytorch.zeros(1), src=1 - rank),
+        r"rank 0: recv\(from 1\).*test_worlds.py:\d+: waiting\n  rank 1: recv\(from 0\)",
+    ),
+    "one has ended": (
+        lambda rank: rank or dist.barrier(), r"rank 0: barrier.*: waiting\n  rank 1 has ended"
+    ),
+    "another group": (
+        lambda rank: dist.barrier(dist.new_group([0, 1])) if rank == 0 else dist.new_group([0, 1]),
+        r"rank 0: barrier.*group 1 at .*: waiting\n  rank 1 has ended",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DEADLOCKS)
+def test_ranks_that_wait_for_each_other_are_an_error(name):
+    call, text = DEADLOCKS[name]
+    with pytest.raises(dist.DistError, match=f"no rank can go on:\n  {text}"):
+        worlds.run(2, lambda: call(begun()))
+
+
+def test_different_collectives_are_an_error():
+    def ranks():
+        rank, x = begun(), mytorch.zeros(2)
+        dist.all_reduce(x) if rank else dist.broadcast(x, 0)
+
+    with pytest.raises(dist.DistMismatch, match=r"rank 0: broadcast.*\n.*ranks 1, 2: all_reduce"):
+        worlds.run(3, ranks)
+
+
+def test_the_first_error_of_a_rank_ends_all():
+    ended = []
+
+    def ranks():
+        rank = begun()
+        try:
+            if rank == 1:
+                raise KeyError("of rank 1")
+            dist.barrier()
+        except dist.DistError as error:
+            ended.append((rank, str(error)))
+            raise
+
+    with pytest.raises(KeyError, match="of rank 1"):
+        worlds.run(3, ranks)
+    assert sorted(ended) == [(rank, "rank 1 has failed: KeyError('of rank 1')") for rank in (0, 2)]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("rank ")]
+
+
+def test_asking_whether_it_is_over_lets_others_run():
+    def ranks():
+        begun()
+        x = mytorch.ones(1)
+        work = dist.all_reduce(x, async_op=True)
+        while not work.is_completed():
+            pass
+        return x.item()
+
+    assert worlds.run(3, ranks) == [3.0] * 3
+
+
+def test_what_can_not_be_run():
+    for size in (0, -1, 2.0, "2"):
+        with pytest.raises(ValueError, match="positive number of ranks"):
+            worlds.run(size, begun)
+    with pytest.raises(dist.DistError, match="can't begin another"):
+        worlds.run(1, lambda: worlds.run(1, begun))
+    with pytest.raises(ValueError, match="rank=-1, world_size=5 on rank 0 of 2"):
+        worlds.run(2, lambda: dist.init_process_group(world_size=5))
+
+
+def test_of_what_kind_it_is():
+    for backend in (None, "mpi", "nccl", "cpu:mpi,cuda:nccl"):
+        ranks = lambda b=backend: dist.init_process_group(b) or dist.get_backend()  # noqa: E731
+        assert worlds.run(2, ranks) == ["threads"] * 2
+    fake = {"backend": "fake", "rank": 3, "world_size": 9}
+    assert worlds.run(2, lambda: dist.init_process_group(**fake) or dist.get_rank()) == [3, 3]
+    with pytest.raises(ValueError, match="unknown backend 'threads'"):
+        dist.init_process_group("threads")
+
+
+def stages(rank):
+    """Two halves of a model on two ranks; the loss is the second one's."""
+    mytorch.manual_seed(0)
+    layers = [nn.Linear(4, 8), nn.Linear(8, 2)]
+    x, losses = mytorch.arange(12.0).view(3, 4) / 12, []
+    optimizer = optim.SGD(layers[rank].parameters(), lr=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        if rank == 0:
+            y = layers[0](x).tanh()
+            dist.send(y.detach(), 1)
+            grad = mytorch.zeros(3, 8)
+            dist.recv(grad, 1)
+            y.backward(grad)
+        else:
+            y = mytorch.zeros(3, 8)
+            dist.recv(y, 0)
+            loss = (layers[1](y.requires_grad_()) ** 2).mean()
+            loss.backward()
+            dist.send(y.grad, 0)
+            losses.append(loss.item())
+        optimizer.step()
+    return losses
+
+
+def test_a_pipeline_of_two_stages():
+    mytorch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+    optimizer, losses = optim.SGD(model.parameters(), lr=0.1), []
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = (model(mytorch.arange(12.0).view(3, 4) / 12) ** 2).mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    np.testing.assert_allclose(worlds.run(2, lambda: stages(begun()))[1], losses, rtol=1e-6)
+
+
+def gpt(zero, wrap):
+    """The losses and norms of three steps of a GPT, each rank with its part of the batch."""
+    mytorch.manual_seed(0)
+    model = GPT2(GPT2Config.of_size("nano", vocab_size=65, context_length=16, bias=False))
+    make = optim.AdamW if not zero else lambda p, lr: dist.ZeroRedundancyOptimizer(p, optim.AdamW, lr=lr)
+    wrapped, optimizer, results = wrap(model), make(model.parameters(), lr=1e-3), []
+    rank, size = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+    for step in range(3):
+        tokens = mytorch.from_numpy(np.random.default_rng(step).integers(0, 65, (8, 17)))
+        part = tokens[rank * 8 // size : (rank + 1) * 8 // size]
+        loss = wrapped(part[:, :-1], part[:, 1:])[1]
+        loss.backward()
+        norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        loss = loss.detach().clone()
+        if size > 1:
+            dist.all_reduce(loss, dist.ReduceOp.AVG)
+        results.append((loss.item(), norm.item()))
+    return results
+
+
+@pytest.mark.parametrize("zero", [False, True])
+def test_a_gpt_trains_as_on_one(zero):
+    def ranks():
+        begun()
+        mytorch.use_fused(False)
+        return gpt(zero, nn.parallel.DistributedDataParallel)
+
+    with mytorch.use_fused(False):
+        wanted = gpt(False, lambda model: model)
+    for found in worlds.run(SIZE, ranks):
+        np.testing.assert_allclose(found, wanted, rtol=2e-5)
+
+
+def test_the_same_script_runs_alone_and_with_an_accelerator():
+    def script():
+        accelerator = Accelerator(cpu=True)
+        model = training.network()
+        model, optimizer = accelerator.prepare(model, optim.SGD(model.parameters(), lr=0.1))
+        x = mytorch.ones(2, 5) * (accelerator.process_index + 1)
+        accelerator.backward(model(x).sum())
+        optimizer.step()
+        ranks = accelerator.gather(mytorch.tensor([float(accelerator.process_index)])).tolist()
+        count = accelerator.num_processes
+        accelerator.end_training()
+        return ranks, count
+
+    assert script() == ([0.0], 1)
+    assert worlds.run(3, script) == [([0.0, 1.0, 2.0], 3)] * 3
