@@ -49,7 +49,7 @@ class Assignment:
 
     def sent(self) -> dict[Value, int]:
         """Returns the bytes of each value that crosses between devices in each run."""
-        return {x: len(k) * nbytes_of(x) for x, k in self.copies.items() if x not in self.flow.kept}
+        return {x: len(k) * nbytes_of(x) for x, k in self.copies.items() if x not in self.flow.unchanged}
 
     def segments(self) -> list[tuple[int | None, list[Instruction]]]:
         """Returns instructions that run one after the other, with their device. A segment ends where a value
@@ -183,8 +183,8 @@ def _along(flow: Dataflow, demand: Demand, weights: dict[Value, int]) -> tuple[l
     for x, groups in flow.groups.items():
         places = sorted([order[group] for group in groups if group in order])
         if places:
-            is_kept = x in demand.state or len(places) < len(groups)
-            resident[places[0]] += demand.state.get(x, nbytes_of(x)) if is_kept else 0
+            stays = x in demand.state or len(places) < len(groups)
+            resident[places[0]] += demand.state.get(x, nbytes_of(x)) if stays else 0
             changes[places[0] + 1] += weights.get(x, 0)
             changes[places[-1] + 1] -= weights.get(x, 0)
     return [*accumulate(changes[:-1])], resident
