@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 from ..backends.door import in_force
@@ -47,6 +47,7 @@ def checkpoint(
     first, second = (nullcontext(), nullcontext()) if context_fn is None else context_fn()
     states = rng_states() if preserve_rng_state else None
     settings = _state.autocast, overrides.modes, overrides.ignored
+    others = [setting() for setting in _settings]
     with first, _taped() as tape:
         out = function(*args, **kwargs)
 
@@ -56,8 +57,11 @@ def checkpoint(
             replayed(states) if states is not None else nullcontext(),
             enable_grad(),
             _as_in_forward(*settings),
+            ExitStack() as stack,
             _taped() as new,
         ):
+            for context in others:
+                stack.enter_context(context())
             function(*args, **kwargs)
         return new
 
@@ -89,6 +93,16 @@ def checkpoint_sequential(
         segment = run(functions[i * size : (i + 1) * size])
         input = checkpoint(segment, input, use_reentrant=use_reentrant, **kwargs)
     return run(functions[(segments - 1) * size :])(input)
+
+
+_settings: list[Callable[[], Callable[[], AbstractContextManager]]] = []
+
+
+def restored(setting: Callable[[], Callable[[], AbstractContextManager]]) -> Callable:
+    """Registers a function that returns what makes a context with the present setting: the second run is in
+    one; a decorator."""
+    _settings.append(setting)
+    return setting
 
 
 @contextmanager

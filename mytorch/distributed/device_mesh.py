@@ -42,7 +42,7 @@ _entered = _Entered()
 def init_device_mesh(
     device_type: str, mesh_shape: Sequence[int], *, mesh_dim_names: Sequence[str] | None = None,
     backend_override: object = None,
-) -> DeviceMesh:  # fmt: skip
+) -> DeviceMesh:
     """Returns a mesh of all ranks, in their order; makes the default group if there is none.
 
     All ranks must call this, with the same arguments.
@@ -221,7 +221,7 @@ class DeviceMesh:
     def from_group(
         group: ProcessGroup | list[ProcessGroup], device_type: str, mesh: Any = None, *,
         mesh_dim_names: tuple[str, ...] | None = None,
-    ) -> DeviceMesh:  # fmt: skip
+    ) -> DeviceMesh:
         """Returns the mesh of a group, or one with the line of this rank along each dim as its groups.
 
         Args:
@@ -283,7 +283,7 @@ class DeviceMesh:
         names = self.mesh_dim_names
         shape = ", ".join(
             f"{name}={size}" for name, size in zip(names, self.shape, strict=True)
-        ) if names else ", ".join(map(str, self.shape)) + "," * (self.ndim == 1)  # fmt: skip
+        ) if names else ", ".join(map(str, self.shape)) + "," * (self.ndim == 1)
         steps = np.empty(self._root._ranks.shape, np.int8).strides
         strides = tuple([steps[axes[-1]] for axes in self._axes])
         return f"DeviceMesh(({shape}), {self.device_type!r}, stride={strides})"

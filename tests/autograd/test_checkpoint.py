@@ -8,6 +8,7 @@ import pytest
 
 import mytorch
 from mytorch import nn
+from mytorch.nn import functional as F
 from mytorch.utils.checkpoint import checkpoint, checkpoint_sequential
 
 
@@ -103,6 +104,25 @@ def test_in_place_writes_inside():
     data = np.random.default_rng(0).standard_normal((5, 6)).astype(np.float32)
     for got, want in zip(step(writes_inside, data), step(writes, data), strict=True):
         np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("choice", [{"mode": False}, {"auto": True}])
+def test_the_second_run_takes_the_variants_of_the_first(choice):
+    """A kernel for attention draws other numbers than the manual variant."""
+
+    def attended(q):
+        return F.dropout(F.scaled_dot_product_attention(q, q, q, dropout_p=0.5))
+
+    q = mytorch.randn(1, 2, 8, 4, requires_grad=True)
+    grads = []
+    for function in (attended, lambda q: checkpoint(attended, q)):
+        mytorch.manual_seed(0)
+        with F.use_fused(**choice):
+            y = function(q)
+        y.sum().backward()  # outside of the block
+        grads.append(q.grad)
+        q.grad = None
+    np.testing.assert_array_equal(*(grad.numpy() for grad in grads))
 
 
 def test_another_second_run_is_an_error():

@@ -22,7 +22,7 @@ CHECKS = [
 RUNS = {
     "one": (1, None, "single"), "one-mpi": (1, "mpi", "mpi"), "three": (3, None, "mpi"),
     "three threads": (3, None, "threads"), "one thread": (1, None, "threads"),
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module", params=RUNS)

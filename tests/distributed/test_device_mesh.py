@@ -14,7 +14,7 @@ import mytorch.distributed as dist
 
 MESHES = {
     (8,): ("world",), (2, 4): ("dp", "tp"), (2, 2, 2): ("dp", "pp", "tp"), (2, 3): None, (1, 4): ("a", "b"),
-}  # fmt: skip
+}
 
 
 @contextlib.contextmanager
@@ -99,7 +99,7 @@ def test_what_is_wrong_is_said():
             "device type": (RuntimeError, lambda: dist.init_device_mesh("cuda:0", (4,))),
             "doesn't fit 4 ranks": (RuntimeError, lambda: of(8)),
             "without mesh_dim_names": (RuntimeError, lambda: of(4)["a"]),
-        }  # fmt: skip
+        }
         for text, (kind, call) in wrong.items():
             with pytest.raises(kind, match=text):
                 call()

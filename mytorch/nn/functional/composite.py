@@ -197,7 +197,9 @@ class Composite:
             target = device_of(raw_of(first))
             kind = (stand_in(target) if forces else target).kernels
             try:
-                kernel = self.kernels.get(kind) or self.kernel(kind, bool(fused))
+                # A call in a checkpoint, which is made again, waits for its kernel: the manual variant draws
+                # other numbers.
+                kernel = self.kernels.get(kind) or self.kernel(kind, bool(fused) or _state.tape is not None)
                 result = kernel(*args)
                 if fused:
                     thread.kernel_ran = True

@@ -14,10 +14,13 @@ Which variants of composites run, and whether kernels do: chosen in two ways.
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+from ...autograd.checkpoint import restored
 
 
 class _Thread(threading.local):
@@ -52,6 +55,11 @@ def choosing(auto: bool, fused: bool | None) -> Iterator[None]:
         yield
     finally:
         thread.variant = before
+
+
+@restored
+def _present() -> Callable[[], AbstractContextManager]:
+    return functools.partial(choosing, *variant())
 
 
 class use_fused:  # noqa: N801 - used like a function

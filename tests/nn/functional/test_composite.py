@@ -12,6 +12,7 @@ import mytorch
 from mytorch import Tensor
 from mytorch.nn import functional as F
 from mytorch.nn.functional.composite import REGISTRY, Composite, Unsupported
+from mytorch.utils.checkpoint import checkpoint
 
 
 @pytest.fixture
@@ -78,6 +79,22 @@ def test_which_variant_runs(scale, kwargs, mode, ran):
     factor = kwargs.get("factor", 2.0)
     np.testing.assert_array_equal(y.detach().numpy(), X * factor)
     np.testing.assert_array_equal(x.grad.numpy(), np.full(3, factor))
+
+
+def test_in_a_checkpoint_a_kernel_that_is_being_compiled_is_awaited(scale):
+    """Else the second run could take a kernel where the first took the manual variant."""
+    kernel = scale.kernels.pop("cpu")
+
+    def load(demanded):
+        if not demanded:
+            raise Unsupported("its kernels are being compiled")
+        scale.kernels["cpu"] = kernel
+
+    scale.suppliers["cpu"] = load
+    x = Tensor(X, requires_grad=True)
+    scale(x)
+    checkpoint(scale, x).sum().backward()
+    assert scale.ran == ["manual float32", "kernel", "kernel"]
 
 
 def test_without_a_manual_variant_the_reference_runs(scale):
