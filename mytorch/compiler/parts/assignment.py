@@ -53,7 +53,10 @@ class Assignment:
 
     def segments(self) -> list[tuple[int | None, list[Instruction]]]:
         """Returns instructions that run one after the other, with their device. A segment ends where a value
-        is made that is sent, so that the copy can begin; a call of a Python object is one by itself."""
+        is made that is sent, so that the copy can begin; a call of a Python object is one by itself. On one
+        device all is one segment, if no object makes an array elsewhere."""
+        if len(numbers := {*self.devices.values()}) == 1 and None not in self.homes.values():
+            return [(*numbers, self.flow.program.instructions)]
         found, is_open = [], False
         for i in self.flow.program.instructions:
             number = self.device_of(i)
