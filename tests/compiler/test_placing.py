@@ -290,7 +290,7 @@ def test_what_is_refused(fake_cuda):
 def test_on_one_device_it_is_the_plain_program():
     """The text, the values and the number of segments."""
     model = nn.Linear(8, 8)
-    optimizer = optim.SGD(model.parameters(), lr=0.1)
+    optimizer = optim.SGD(model.parameters(), lr=0.001)
 
     def step(x):
         optimizer.zero_grad()

@@ -195,20 +195,19 @@ def _along(flow: Dataflow, demand: Demand, weights: dict[Value, int]) -> tuple[l
 
 def _bounds(costs: list[int], resident: list[int], capacities: list[float]) -> tuple[int, ...] | None:
     """Returns the first anchor of each device but the first, so that the costs there are the least in sum, of
-    several such ways one that fills all devices alike; None if they can't hold what is resident."""
+    several such ways the one that fills the first devices; None if they can't hold what is resident."""
     end, before = len(resident), [0, *accumulate(resident)]
-    best: dict[int, tuple] = {0: (0, 0, ())}
+    best: dict[int, tuple[int, tuple[int, ...]]] = {0: (0, ())}  # the cost, and minus the bounds
     for capacity in capacities:
-        found: dict[int, tuple] = {}
-        for start, (cost, fullest, bounds) in best.items():
+        found: dict[int, tuple[int, tuple[int, ...]]] = {}
+        for start, (cost, bounds) in best.items():
             for stop in range(start, end + 1):
-                used = before[stop] - before[start]
-                if used > capacity:
+                if before[stop] - before[start] > capacity:
                     break
-                way = cost + costs[stop], max(fullest, used / capacity if used else 0), (*bounds, stop)
-                found[stop] = min(way, found.get(stop, way), key=lambda way: way[:2])
+                way = cost + costs[stop], (*bounds, -stop)
+                found[stop] = min(way, found.get(stop, way))
         best = found
-    return best[end][2][:-1] if end in best else None
+    return tuple([-bound for bound in best[end][1][:-1]]) if end in best else None
 
 
 def _devices(flow: Dataflow, weights: dict[Value, int], bounds: tuple[int, ...]) -> dict[Instruction, int]:
