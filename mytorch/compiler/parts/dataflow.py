@@ -29,14 +29,14 @@ class Dataflow:
         group: by instruction, the first one of its group.
         groups: by value, the groups that make or take it; of a parameter first the one of its gradient.
         anchors: the groups of the forward pass, in order.
-        kept: the state to which nothing writes: copies of it on other devices are made once.
+        unchanged: the state to which nothing writes: copies of it on other devices are made once.
     """
 
     def __init__(self, program: Program):
         self.program, self._bases = program, program.bases()
         placed = [*filter(is_placed, program.instructions)]
         self._fixed = {self.base(x) for i in placed for x in i.written} | {*program.gradients()}
-        self.kept = program.state.keys() - program.changed_storages()
+        self.unchanged = program.state.keys() - program.changed_storages()
         self.group = _joined({i: self._ties(i) for i in placed})
         self.groups = self._groups_of_values(placed)
         forward = takewhile(lambda i: not i.origin.startswith(BACKWARD), placed)
@@ -60,7 +60,7 @@ class Dataflow:
 
     def weights(self) -> dict[Value, int]:
         """Returns the bytes of each value that several groups use, and that is sent in each run."""
-        once = self.kept | self.program.constants.keys()
+        once = self.unchanged | self.program.constants.keys()
         return {x: nbytes_of(x) for x, groups in self.groups.items() if len(groups) > 1 and x not in once}
 
     def _ties(self, i: Instruction) -> Iterator[Hashable]:

@@ -174,6 +174,8 @@ class _State:
         raw, owner, known = self.array(x), self._owner(x), self._copies.get((x, number))
         version = 0 if owner is None else version_of(owner)
         if known is None or known[0] is not raw or known[1] != version:
+            if known is not None:
+                self._transfers.hold(known[0], known[2])
             known = raw, version, self._transfers.send(raw, self._devices[number])
             self._copies[x, number] = known
         return known[2]
