@@ -89,6 +89,10 @@ class Program:
         made = [y for i in self.instructions for y in i.outputs]
         return 1 + max([x.number for x in (*self.inputs, *self.state, *self.constants, *made)], default=-1)
 
+    def makers(self) -> dict[Value, Instruction]:
+        """Returns the instruction that makes each value."""
+        return {y: i for i in self.instructions for y in i.outputs}
+
     def uses(self) -> dict[Value, list[Instruction]]:
         """Returns the instructions that take each value."""
         found: dict[Value, list[Instruction]] = {}
