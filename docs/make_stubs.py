@@ -32,7 +32,8 @@ ROOT = Path(__file__).resolve().parent.parent
 ALIASED = ROOT / "mytorch-stubs"  # partial stubs, see PEP 561
 TYPES = {  # the names of annotations, with their modules; any other is written as Any
     "Any": "typing", "Self": "typing_extensions",
-    "Callable": "collections.abc", "Iterator": "collections.abc", "Sequence": "collections.abc",
+    "Callable": "collections.abc", "Iterator": "collections.abc", "Mapping": "collections.abc",
+    "Sequence": "collections.abc",
     "Tensor": "mytorch.core.tensor", "Array": "mytorch.core.array",
     "Size": "mytorch.core.size", "Node": "mytorch.core.graph", "RemovableHandle": "mytorch.core.hook",
     "ValuesIndices": "mytorch.ops.minmax", "MinMax": "mytorch.ops.minmax", "Dims": "mytorch.ops.dims",
@@ -42,7 +43,8 @@ TYPES = {  # the names of annotations, with their modules; any other is written 
     "Program": "mytorch.compiler.program.program", "Value": "mytorch.compiler.program.instruction",
     "Instruction": "mytorch.compiler.program.instruction", "Memory": "mytorch.compiler.memory.peak",
     "Chunked": "mytorch.compiler.parts.chunking", "Stream": "mytorch.compiler.parts.streaming",
-    "Strategies": "mytorch.compiler.running.execution",
+    "Strategies": "mytorch.compiler.running.execution", "Picture": "mytorch.autograd.picture",
+    "Placed": "mytorch.compiler.parts.placed",
 }
 ATTRIBUTES = {  # those that are no annotated properties
     "data": "Array", "grad": "Array | Any", "grad_fn": "Node | Any", "shape": "Size",
