@@ -40,7 +40,7 @@ class FunctionPrinter(PythonPrinter):
         super().__init__(program.device, contiguous, loops)
         self.numbers = {i: number for number, i in enumerate(instructions)}
         self.instructions = instructions if is_recorded else lowered(program, instructions, contiguous)
-        self.is_once = transposed_state(program).keys()
+        self.made_once = transposed_state(program).keys()
         self.writable = _writable_storages(program, instructions)
         constants = {value: move(raw, program.device) for value, raw in program.constants.items()}
         self.namespace |= {name_of(value): raw for value, raw in {**program.state, **constants}.items()}
@@ -56,9 +56,9 @@ class FunctionPrinter(PythonPrinter):
             body.append(f"bounds = checks.begin({args})")
         unused = last_uses(self.program, self.instructions)
         for k, (i, last) in enumerate(zip(self.instructions, unused, strict=True)):
-            if not (i.outputs and i.outputs[0] in self.is_once):
+            if not (i.outputs and i.outputs[0] in self.made_once):
                 body += self._instruction(k, i)
-                last = [name_of(value) for value in last if value not in self.is_once]
+                last = [name_of(value) for value in last if value not in self.made_once]
                 body += [f"del {', '.join(last)}"] if last else []
         body.append(f"return {self.argument(self.program.outputs)}")
         return "\n".join([f"def run({', '.join(map(name_of, inputs))}):", *indented(body)])
@@ -77,8 +77,8 @@ class FunctionPrinter(PythonPrinter):
         order than NumPy; NumPy returns numbers for arrays without dims, and some views that are read-only."""
         if self.target is not CPU:
             is_function = not i.is_host and i.name not in ("loop", "kernel", "kernel.vjp")
-            is_any = is_function and y.of is None and y.ndim > 1
-            return [f"{name_of(y)} = arranged({name_of(y)}, {y.strides})"] if is_any else []
+            may_differ = is_function and y.of is None and y.ndim > 1
+            return [f"{name_of(y)} = arranged({name_of(y)}, {y.strides})"] if may_differ else []
         if y.storage not in self.writable:
             return []
         if i.name.lstrip(".") in _READ_ONLY and y.of is not None:

@@ -94,8 +94,8 @@ class _Keeps:
     """What each value keeps alive.
 
     Attributes:
-        of: by value, the storages, each given by its first value; what a kernel saves keeps its arguments or
-            new arrays, which the value that stands for it stands for.
+        of: for each value the storages, each named by the first value that lies in it. The value of what a
+            kernel saves also names the arrays that the kernel makes for its vjp alone.
     """
 
     def __init__(self, given: Iterable[Value], bases: dict[Value, Value]):
@@ -109,17 +109,15 @@ class _Keeps:
             return self._kernel(i)
         if i.name == "kernel.vjp" and i.args[0] in self._saved:
             return self._vjp(i)
-        made = []
+        made = {value: nbytes_of(value) for value in i.outputs if value.of is None}
         for value in i.outputs:
-            if value.of is None:
-                made.append((value, nbytes_of(value)))
             self.of[value] = self.of.get(self._bases[value], [value])
         if i.name == "loop":
             outputs = dict(zip(i.kwargs["loop"].outputs, i.outputs, strict=True))
             for k, x in i.kwargs["loop"].places:
                 self.of[outputs[k]] = self.of[i.args[x]]
-                made.remove((outputs[k], nbytes_of(outputs[k])))
-        return made
+                del made[outputs[k]]
+        return [*made.items()]
 
     def _kernel(self, i: Instruction) -> list[tuple[Value, int]]:
         """A kernel's variant runs on meta arrays, to see which ones its vjp keeps."""
