@@ -46,6 +46,7 @@ class LocalTensorMode(HoldingKind):
     Raises:
         ValueError: the default group has another number of ranks.
 
+    >>> from mytorch.distributed.local_tensor import LocalTensorMode
     >>> with LocalTensorMode(3) as mode:
     ...     x = mode.rank_map(lambda rank: mytorch.tensor([float(rank)]))
     ...     y = x * 2 + 1
