@@ -11,9 +11,10 @@ from mytorch import nn, optim
 from mytorch.backends.device import META, device_of
 from mytorch.backends.holding import HoldingArray, HoldingKind
 from mytorch.compiler import capture
-from mytorch.compiler.parts import placed as placing
-from mytorch.compiler.parts.assignment import Assignment, Demand
-from mytorch.compiler.parts.dataflow import Dataflow
+from mytorch.compiler.placing import placed as placing
+from mytorch.compiler.placing.assignment import Assignment
+from mytorch.compiler.placing.dataflow import Dataflow
+from mytorch.compiler.placing.demand import Demand
 from mytorch.core.tensor import raw_of
 from mytorch.models import GPT2, GPT2Config
 from mytorch.nn import functional as F
@@ -61,7 +62,7 @@ def anywhere(monkeypatch, choose):
         flow = Dataflow(program)
         devices = {group: choose(group) % len(room) for group in dict.fromkeys(flow.group.values())}
         found = Assignment(flow, devices)
-        return found, Demand(flow).peaks(found, len(room))
+        return found, Demand(flow).peaks(found.homes, found.copies, found.segments(), len(room))
 
     monkeypatch.setattr(placing, "assigned", assigned)
 
