@@ -64,7 +64,8 @@ class Placed:
         return "\n".join(lines)
 
     def __call__(self, *tensors: Tensor | RawArray) -> Any:
-        """Runs the program; arguments, on any device, and results are those of `Program.__call__`.
+        """Runs the program; arguments, on any device, and results are those of `Program.__call__`. One thread
+        at a time may run it.
 
         Raises:
             ValueError: other arguments than those of the capture.
