@@ -10,11 +10,7 @@ import functools
 import os
 import sys
 import types
-from abc import ABC
 from importlib.machinery import EXTENSION_SUFFIXES
-from typing import Generic
-
-from ...nn.module import Module
 
 # Modules of Python whose functions and classes only compute.
 _PURE = {
@@ -125,9 +121,3 @@ def is_compiled(kind: type) -> bool:
     file = getattr(sys.modules.get(kind.__module__), "__file__", None)
     is_included = file is None and kind.__module__ in sys.builtin_module_names
     return not kind.__flags__ & _HEAP or is_included or (file or "").endswith(tuple(EXTENSION_SUFFIXES))
-
-
-def has_own_attributes(kind: type) -> bool:
-    """Returns whether no methods but the user's know of attributes of a class, those of a module excepted."""
-    known = {object, ABC, Generic, *Module.__mro__}
-    return all([x in known or not is_foreign(x.__module__) for x in kind.__mro__])

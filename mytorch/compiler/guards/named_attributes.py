@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import types
+from abc import ABC
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Generic
 
+from ...core.tensor import Tensor
+from ...nn.module import Module
+from .allowed import HOLDERS
 from .bytecode import Uses
+from .modules import is_foreign, is_mytorchs
 
 _OF_CALLABLES = ("func", "args", "keywords", "__self__", "__func__", "__wrapped__")
 
@@ -93,3 +100,31 @@ class NamedAttributes:
             return named.entries.keys() & self._uses.names
         others = known.difference(*[self._found_as.get(owner, ()) for owner in named.owners])
         return {name for name in named.entries if not self._uses.accessed.get(name, others) <= others}
+
+
+def has_own_attributes(kind: type) -> bool:
+    """Returns whether no methods but the user's know of attributes of a class, those of a module excepted."""
+    known = {object, ABC, Generic, *Module.__mro__}
+    return all([x in known or not is_foreign(x.__module__) for x in kind.__mro__])
+
+
+def is_followed(x: object) -> bool:
+    """Returns whether an object consists of its attributes: one of a user's class, of the package's, or of
+    some of Python's."""
+    if not hasattr(x, "__dict__") or isinstance(x, (type, types.ModuleType, types.FunctionType)):
+        return False
+    module, is_function = type(x).__module__, "__wrapped__" in x.__dict__  # or something that stands for one
+    is_ours = is_mytorchs(module) and not isinstance(x, Tensor) and not is_function
+    return is_ours or isinstance(x, HOLDERS) or not is_foreign(module)
+
+
+def methods_of(x: object) -> list[str]:
+    """Returns the names of methods that were set on an object itself."""
+    return [name for name in x.__dict__ if callable(getattr(type(x), name, None))]
+
+
+def slots_of(x: object) -> list[str]:
+    """Returns the names of the attributes for which a user's class, or a base of it, has slots."""
+    bases = [base for base in type(x).__mro__ if not is_foreign(base.__module__)]
+    found = [(name, slot) for base in bases for name, slot in vars(base).items()]
+    return [name for name, slot in found if isinstance(slot, types.MemberDescriptorType)]

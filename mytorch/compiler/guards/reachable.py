@@ -16,12 +16,18 @@ from ...nn.hooks import Hooks
 from ...nn.module import REGISTRIES, Module
 from ...optim.lr_scheduler import LRScheduler
 from ...optim.optimizer import Optimizer
-from .allowed import CONTAINERS, HOLDERS, WRAPPERS, objects_in, parts_of, why_opaque
+from .allowed import CONTAINERS, WRAPPERS, objects_in, parts_of, why_opaque
 from .array_reads import ArrayReads
 from .bytecode import Uses, names_in, names_of_class
 from .loads import Load, Loads
-from .modules import has_own_attributes, is_foreign, is_mytorchs, is_numeric, is_users
-from .named_attributes import NamedAttributes
+from .modules import is_foreign, is_numeric, is_users
+from .named_attributes import (
+    NamedAttributes,
+    has_own_attributes,
+    is_followed,
+    methods_of,
+    slots_of,
+)
 from .places import Attributes, Place, Variable, content
 from .snapshot import Snapshot
 from .state_guards import PLAIN
@@ -113,7 +119,7 @@ class Reachable:
         """Yields the objects of which one consists, and guards them."""
         follow = next(follow for kinds, follow in _FOLLOW if isinstance(x, kinds))
         yield from follow(self, x)
-        if names := _slots_of(x):
+        if names := slots_of(x):
             for name in names:
                 self.snapshot.guard_attribute(x, name)  # or that it has no value
             yield from self._of_dict(Attributes(x, names), names)
@@ -178,7 +184,7 @@ class Reachable:
         yield from self._of_object(x, [name for name in x.__dict__ if name not in _HELD])
 
     def _of_instance(self, x: object) -> Iterator[object]:
-        if isinstance(x, Hooks) or _is_followed(x):
+        if isinstance(x, Hooks) or is_followed(x):
             yield from self._of_object(x, x.__dict__)
 
     def _of_object(self, x: object, names: Iterable[str]) -> Iterator[object]:
@@ -226,7 +232,7 @@ class Reachable:
         self.snapshot.guard_names(x.__dict__)
         self.snapshot.guard_names(x._hooks)
         if is_foreign(type(x).__module__):
-            yield from self._of_dict(x.__dict__, _methods_of(x))
+            yield from self._of_dict(x.__dict__, methods_of(x))
             return
         self._with_methods.append(x)
         yield from self._of_dict(x.__dict__, [name for name in x.__dict__ if name not in _OF_OPTIMIZERS])
@@ -236,7 +242,7 @@ class Reachable:
         """Yields methods that a schedule has got, and its optimizer; methods of its class run as they are."""
         self._tuned.append(x)
         self.snapshot.guard_names(x.__dict__)
-        yield from self._of_dict(x.__dict__, _methods_of(x))
+        yield from self._of_dict(x.__dict__, methods_of(x))
         for base in type(x).__mro__:
             if not is_foreign(base.__module__):
                 found = self.snapshot.guard_class(base)
@@ -286,13 +292,16 @@ class Reachable:
             if self.snapshot.guard(Variable(cell)):
                 yield content(cell)
         yield from self._of_dict(Attributes(function, _OF_FUNCTIONS), _OF_FUNCTIONS)
+        yield from self._of_attributes(function)
+        if is_users(function):  # and none of a wrapper of the package
+            yield from self._of_code(function)
+
+    def _of_attributes(self, function: types.FunctionType) -> Iterator[object]:
         names = {*function.__code__.co_freevars, *names_in(function.__code__)}
         if function.__dict__ or function.__name__ in names:  # which may give it some
             self.snapshot.guard_names(function.__dict__)
             found = {x: y for x, y in function.__dict__.items() if is_users(function) or not why_opaque(y)}
             yield from self._of_dict(function.__dict__, found)
-        if is_users(function):  # and none of a wrapper of the package
-            yield from self._of_code(function)
 
     def _of_code(self, function: types.FunctionType) -> Iterator[object]:
         """Yields what the instructions of a function load."""
@@ -335,16 +344,16 @@ class Reachable:
 
     def _guard_absent_names(self) -> None:
         """Guards which attributes objects have, if functions may ask for some that aren't there."""
-        names, is_dynamic = self.uses.names, self.uses.is_dynamic
-        asks = is_dynamic or "hasattr" in names
-        modules = [x for x in self.seen.values() if isinstance(x, Module)]
-        if asks or "getattr" in names:
+        asks = self.uses.is_dynamic or "hasattr" in self.uses.names
+        lists_buffers = self.uses.is_dynamic or not self.uses.names.isdisjoint(_LISTS_BUFFERS)
+        if asks or "getattr" in self.uses.names:
             for x in filter(_has_names, self.seen.values()):
                 self.snapshot.guard_names(vars(x))
-        for kind in [kind for x in modules for kind in type(x).__mro__[:-1]] if asks else ():
-            self.snapshot.guard_class(kind)
-        for x in modules if is_dynamic or not names.isdisjoint(_LISTS_BUFFERS) else ():
-            self.snapshot.guard_items(x._non_persistent_buffers_set)
+        for x in [x for x in self.seen.values() if isinstance(x, Module)]:
+            for kind in type(x).__mro__[:-1] if asks else ():
+                self.snapshot.guard_class(kind)
+            if lists_buffers:
+                self.snapshot.guard_items(x._non_persistent_buffers_set)
 
 
 # Kinds of objects, and what follows one: the first that fits.
@@ -365,30 +374,8 @@ _FOLLOW: tuple[tuple[Any, Callable[[Reachable, Any], Iterator[object]]], ...] = 
 )
 
 
-def _is_followed(x: object) -> bool:
-    """Returns whether an object consists of its attributes: one of a user's class, of the package's, or of
-    some of Python's."""
-    if not hasattr(x, "__dict__") or isinstance(x, (type, types.ModuleType, types.FunctionType)):
-        return False
-    module, is_function = type(x).__module__, "__wrapped__" in x.__dict__  # or something that stands for one
-    is_ours = is_mytorchs(module) and not isinstance(x, Tensor) and not is_function
-    return is_ours or isinstance(x, HOLDERS) or not is_foreign(module)
-
-
 def _has_names(x: object) -> bool:
     """Returns whether functions may ask an object for attributes that aren't guarded otherwise."""
     if isinstance(x, (types.FunctionType, types.ModuleType)):
         return is_users(x)
     return isinstance(x, functools.partial) or (isinstance(x, Tensor) and hasattr(x, "__dict__"))
-
-
-def _methods_of(x: object) -> list[str]:
-    """Returns the names of methods that were set on an object itself."""
-    return [name for name in x.__dict__ if callable(getattr(type(x), name, None))]
-
-
-def _slots_of(x: object) -> list[str]:
-    """Returns the names of the attributes for which a user's class, or a base of it, has slots."""
-    bases = [base for base in type(x).__mro__ if not is_foreign(base.__module__)]
-    found = [(name, slot) for base in bases for name, slot in vars(base).items()]
-    return [name for name, slot in found if isinstance(slot, types.MemberDescriptorType)]
