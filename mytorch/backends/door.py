@@ -123,6 +123,10 @@ class Kind:
     answers = False  # Python may read elements of arrays that have none
     takes_launches = False  # it takes the calls of compiled kernels
 
+    def choose(self, ask: Callable[[], bool]) -> bool:
+        """Returns the answer to which of two ways to compute the same is taken."""
+        return ask()
+
     def lift(self, raw: RawArray, owner: Any = None) -> RawArray:
         """Returns what an op takes in place of an array that it meets, the owner's if a tensor holds it."""
         return raw

@@ -23,10 +23,11 @@ from .parts import chunking, placed, streaming  # noqa: F401
 from .program.instruction import Instruction, Value
 from .program.program import Program
 from .running import execution, run  # noqa: F401
+from .symbolic_sizes import mark_dynamic, mark_static
 from .tracing.capture import capture
 
 __all__ = [
     "Instruction", "Program", "Value", "allow_in_graph", "assume_constant_result", "capture", "compile",
     "cudagraph_mark_step_begin", "disable", "explain", "is_compiling", "is_dynamo_compiling", "list_backends",
-    "load", "reset", "thaw",
+    "load", "mark_dynamic", "mark_static", "reset", "thaw",
 ]  # fmt: skip

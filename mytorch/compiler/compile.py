@@ -1,4 +1,4 @@
-"""mytorch.compile: functions that are captured when they are called, and then run as programs."""
+"""mytorch.compile: functions that are traced when they are called, and then run as programs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from ..nn.module import Module
 from .backend import check_backend
-from .compiled import LIMIT, Compiled, functions, said
+from .compiled import LIMIT, Compiled, functions, warned
 from .passes import check_mode
 
 
@@ -46,35 +46,41 @@ def compile(
     backend: str | Callable | None = "inductor", mode: str | None = None, options: dict | None = None,
     disable: bool = False,
 ) -> Any:  # fmt: skip
-    """Returns a function or module that is captured as a program when it is called, and runs as that.
+    """Returns a function or module that is traced when it is called, and runs as a program from then on.
 
     Elementwise operations and reductions of rows become loops, and little is left of Python. Best for whole
     training steps, with `backward()` and `optimizer.step()` in them. For other arguments, modes or Python
-    values than before it is captured again, eight times at most (see `compiler.explain`). A number that
-    changes from call to call, among the arguments or what else it uses, becomes an input. At a statement that
-    programs don't hold (`losses.append(loss.item())`, `print`), or that uses what can't be compared (clocks,
-    locks, files, iterators), a function is split, after a warning: the statement runs eagerly, and what is
-    around it as programs. So are functions and modules that it calls.
+    values than before it is traced again, eight times at most for the same shapes (see `compiler.explain`).
+
+    A size that differs from an earlier one is symbolic: a third one needs no trace, where the function does
+    the same with it. `if x.shape[0] > 4:` has a trace for each answer; sizes 0 and 1, and those whose exact
+    values the function needs (`range(len(x))`), have cache entries of their own, of which the 32 that were
+    used last are kept. A number that changes from call to call, among the arguments or what else the function
+    uses, becomes an input.
+
+    At a statement that programs don't hold (`losses.append(loss.item())`, `print`), or that uses what can't
+    be compared (clocks, locks, files, iterators), there is a graph break, after a warning: the statement runs
+    eagerly, and what is around it as programs. So do functions and modules that the function calls.
 
     Args:
         model: None returns a decorator.
-        fullgraph: raise instead of splitting, or of running eagerly.
-        mode: "max-autotune" measures several strategies for each loop when the function is captured, and
+        fullgraph: raise instead of a graph break, or of running eagerly.
+        mode: "max-autotune" measures several strategies for each loop when the function is traced, and
             keeps on disk which was the fastest: `print(compiled.programs()[0].strategies())`. With
             "reduce-overhead" programs on a GPU are replayed as CUDA graphs: see `on_gpu.Graphed`.
-        dynamic: which numbers are inputs of programs: None for those that were seen to change, True for these
-            and all among the arguments, False for none, each value of which is captured. Shapes are constants
-            in any case, but with True captures for other shapes don't count towards the eight.
-        backend: "eager" and "aot_eager" run programs as they were captured, without passes and loops: is it
-            the capture, or the compiler, that is wrong? A function is called as `backend(program, inputs)`
-            when a captured part runs for the first time, and returns the function of inputs that runs in
+        dynamic: which sizes are symbolic, and which numbers are inputs of programs: None for those that were
+            seen to change, True for these and all numbers among the arguments, False for none. See also
+            `compiler.mark_dynamic` and `mark_static`.
+        backend: "eager" and "aot_eager" run programs as they were traced, without passes and loops: is it
+            the trace, or the compiler, that is wrong? A function is called as `backend(program, inputs)`
+            when a traced part runs for the first time, and returns the function of inputs that runs in
             place of the program. It doesn't get backward programs of their own, as a module's, which run as
             always. None is "inductor". See `compiler.list_backends`.
         options, other modes: for code written for PyTorch, without effect.
         disable: return `model` as it is.
 
     Raises:
-        RuntimeError: an unknown mode or backend. When called: fullgraph, and the function can't be captured;
+        RuntimeError: an unknown mode or backend. When called: fullgraph, and the function can't be traced;
             it names the line.
 
     >>> @mytorch.compile
@@ -113,13 +119,14 @@ Module.compile = _in_place  # it can't be in the class, which doesn't know of pr
 
 def reset() -> None:
     """Makes all compiled functions forget their programs."""
-    said.clear()
+    warned.clear()
     for function in [*functions]:
         function.reset()
 
 
 def explain(function: Callable) -> str:
-    """Returns for each capture of a compiled function why it was necessary, and what came of it.
+    """Returns for each trace of a compiled function why it was necessary, and what came of it; then for how
+    many other sizes there was none, or why sizes are constants.
 
     Raises:
         TypeError: it isn't compiled.
@@ -141,9 +148,10 @@ def explain(function: Callable) -> str:
 def _explained(compiled: Compiled) -> Iterator[str]:
     for k, (reason, outcome) in enumerate(compiled.history, 1):
         yield from (f"{k}. {reason}", f"   {outcome}")
+    yield from [f"   {line}" for line in compiled.symbolic_sizes.described()]
     if compiled.eager_calls:
         count = f"{compiled.eager_calls} call{'s' * (compiled.eager_calls > 1)}"
-        yield f"   {count} ran eagerly, as it was captured {LIMIT} times, which is the limit"
+        yield f"   {count} ran eagerly, as it was traced {LIMIT} times, which is the limit"
     for part in compiled.parts():
         name = getattr(part, "__name__", type(part._function).__name__)
         yield f"   {name}{'' if part.history else ': not called yet'}"

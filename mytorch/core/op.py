@@ -273,6 +273,11 @@ def stands_for_number(x: object) -> bool:
     return bool(forces) and hasattr(type(x), "noted")
 
 
+def index_of(x: Any) -> int:
+    """Returns `operator.index(x)`; of what stands for a size while a program is traced that, as an int."""
+    return x.as_size() if forces and hasattr(type(x), "as_size") else operator.index(x)
+
+
 def cast(r: object, dtype: np.dtype) -> Any:
     """Returns an array, a number or None in this dtype, as promotion does it."""
     if r is None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..backends.blas import column_sums
 from ..backends.device import RawArray, device_of, is_raw, move
+from ..backends.door import forces, in_force
 from ..backends.dtypes import is_half
 from .grad_accumulator import LazyGrad
 from .graph import Node, shown_name
@@ -20,7 +21,8 @@ _BLAS = (np.dtype("float32"), np.dtype("float64"))
 def unbroadcast(grad: RawArray, shape: tuple[int, ...]) -> RawArray:
     """Returns `grad` summed to `shape`; half precision is summed in float32."""
     extra = grad.ndim - len(shape)
-    if grad.size > 4096 and grad.shape[extra:] == shape and grad.dtype in _BLAS:  # a bias, usually
+    is_large = in_force().choose(lambda: grad.size > 4096) if forces else grad.size > 4096
+    if is_large and grad.shape[extra:] == shape and grad.dtype in _BLAS:  # a bias, usually
         return np.reshape(column_sums(np.reshape(grad, (math.prod(grad.shape[:extra]), -1))), shape)
     stretched = tuple([extra + i for i, n in enumerate(shape) if n == 1 and grad.shape[extra + i] != 1])
     dtype = np.float32 if is_half(grad.dtype) else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,7 +21,7 @@ from ..backends.device import (
 from ..backends.dtypes import DTypeLike
 from ..backends.kinds import cupy
 from ..core.array import Array
-from ..core.op import NUMBERS, stands_for_number
+from ..core.op import NUMBERS, index_of, stands_for_number
 from ..core.tensor import Tensor, from_raw
 from .cast import to
 from .memory_formats import check_format, memory_format
@@ -47,7 +46,7 @@ def size_of(size: tuple, name: str) -> tuple[int, ...]:
         (size,) = size
     if any(isinstance(n, bool) or not hasattr(n, "__index__") for n in size):
         raise TypeError(f"{name}(): the size must be integers, got {', '.join(map(repr, size))}")
-    size = tuple(map(operator.index, size))
+    size = tuple(map(index_of, size))
     if any(n < 0 for n in size):
         raise RuntimeError(f"{name}(): a dimension can't be negative, got size {size}")
     return size

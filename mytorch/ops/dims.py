@@ -6,7 +6,6 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-import operator
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
@@ -14,6 +13,7 @@ from typing import TypeAlias
 import numpy as np
 
 from ..backends.device import RawArray, is_raw
+from ..core.op import index_of
 from ..core.overriding import overriding
 
 Dims: TypeAlias = int | Sequence[int] | None  # one dim, several, or all
@@ -64,7 +64,7 @@ def as_int(x: object) -> int:
     """
     if type(x) is not int and is_raw(x) and x.ndim == 0 and x.dtype.kind in "iu":
         return int(x)
-    return operator.index(x)
+    return index_of(x)
 
 
 def as_sizes(args: object, name: str) -> tuple[int, ...]:
@@ -74,7 +74,7 @@ def as_sizes(args: object, name: str) -> tuple[int, ...]:
     elif len(args) == 1 and type(args[0]) is not int and isinstance(args[0], Sequence):
         args = args[0]
     try:
-        return tuple(map(operator.index, args))
+        return tuple(map(index_of, args))
     except TypeError:
         return _ints(args, name)
 

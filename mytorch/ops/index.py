@@ -8,7 +8,6 @@ between an int and an array: here `x[0, :, [1, 2]]` is `x[0][:, [1, 2]]`.
 from __future__ import annotations
 
 import math
-import operator
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -29,7 +28,7 @@ from ..backends.device import (
 )
 from ..backends.door import forces, in_force
 from ..core.array import Array
-from ..core.op import NUMBERS, op, require_tensor
+from ..core.op import NUMBERS, index_of, op, require_tensor
 from ..core.overriding import overriding
 from ..core.tensor import Tensor, raw_of
 from .bounds import check_index
@@ -285,7 +284,7 @@ def _split_index(x: Tensor, items: list, rest: int) -> tuple[tuple | None, dict[
                 arrays[target] = i
         basic += here
         source += taken
-        target += 0 if type(i) is int else len(here)
+        target += 0 if isinstance(i, int) else len(here)
     is_whole = arrays and all(type(b) is slice and b == FULL for b in basic)
     return None if is_whole else (*basic, ...), arrays
 
@@ -302,7 +301,7 @@ def _item(i: object, x: Tensor) -> Any:
     if isinstance(i, (Tensor, Array)) or is_raw(i):
         return _index_array(i, x)
     try:
-        return operator.index(i)
+        return index_of(i)
     except TypeError:
         raise IndexError(
             "only integers, slices (`:`), ellipsis (`...`), None and arrays of integers or bools are valid "
@@ -355,7 +354,7 @@ def _check_step(i: object) -> None:
 def _plain_slice(i: slice) -> slice:
     """Returns a slice whose bounds may be tensors, which a captured program asks for, with ints."""
     bounds = (i.start, i.stop, i.step)
-    return slice(*[operator.index(x) if isinstance(x, (Tensor, Array)) else x for x in bounds])
+    return slice(*[index_of(x) if isinstance(x, (Tensor, Array)) else x for x in bounds])
 
 
 def _dims_taken(i: object) -> int:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import operator
-
 import numpy as np
 
 from ..backends.device import RawArray
 from ..backends.dtypes import int64
-from ..core.op import op, require_tensor
+from ..core.op import index_of, op, require_tensor
 from ..core.tensor import Tensor
 from .bounds import require_all
 from .compare import isnan, logical_not
@@ -101,7 +99,7 @@ def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ValuesI
     >>> mytorch.tensor([3, 1, 2]).kthvalue(2)
     ValuesIndices(values=tensor(2), indices=tensor(2))
     """
-    return ValuesIndices(*_kthvalue(x, k=operator.index(k), dim=dim, keepdim=keepdim))
+    return ValuesIndices(*_kthvalue(x, k=index_of(k), dim=dim, keepdim=keepdim))
 
 
 @op(half="float16")

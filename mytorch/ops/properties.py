@@ -91,7 +91,7 @@ def numel(input: Tensor) -> int:
     >>> mytorch.ones(2, 3).numel()
     6
     """
-    return input.data.size
+    return raw_of(input).size
 
 
 def dim(x: Tensor) -> int:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 
 import numpy as np
 
 from ..backends.device import is_raw
 from ..core.array import Array
-from ..core.op import op, require_tensor
+from ..core.op import index_of, op, require_tensor
 from ..core.tensor import Tensor
 from .bounds import require_all
 from .cast import clone
@@ -92,7 +91,7 @@ def repeat_interleave(
             wanted = f"{input.shape[dim]} slices along dim {dim}"
             raise RuntimeError(f"repeat_interleave(): repeats of shape {list(repeats.shape)} for {wanted}")
         return gather_nd(input, _source_indices(repeats, output_size), dims=(dim,))
-    return _repeat_each(input, operator.index(repeats), dim)
+    return _repeat_each(input, index_of(repeats), dim)
 
 
 @op
@@ -227,7 +226,7 @@ def diff(
     tensor([2 3])
     """
     _require_dims("diff", input, 1)
-    n, dim = operator.index(n), canonical_dim(dim, input.ndim)
+    n, dim = index_of(n), canonical_dim(dim, input.ndim)
     if n < 0:
         raise RuntimeError(f"diff(): order n must not be negative, got {n}")
     for x in (prepend, append):

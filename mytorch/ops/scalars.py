@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy as np
 from ..backends.device import is_raw
 from ..backends.dtypes import finfo, is_floating_point
 from ..core.array import Array
-from ..core.op import NUMBERS, stands_for_number
+from ..core.op import NUMBERS, index_of, stands_for_number
 from ..core.tensor import Tensor
 
 Number: TypeAlias = bool | int | float | complex | np.generic
@@ -21,7 +20,7 @@ def integer(x: object, name: str) -> int:
     """`x` as an int, if it is an integer of any kind, but not a bool."""
     if isinstance(x, bool) or not hasattr(x, "__index__"):
         raise TypeError(f"{name}(): expected an integer, got {x!r}")
-    return operator.index(x)
+    return index_of(x)
 
 
 def number(x: object, name: str) -> Number:

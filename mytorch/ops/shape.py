@@ -332,7 +332,7 @@ def as_writable(view, x):
 def _infer(sizes: tuple[int, ...], count: int) -> tuple[int, ...]:
     """`sizes` with the -1 in it, if there is one, replaced by what makes `count` elements."""
     if -1 not in sizes:
-        if math.prod(sizes) != count or (sizes and min(sizes) < 0):
+        if math.prod(sizes) != count or any([n < 0 for n in sizes]):
             raise RuntimeError(f"shape '{list(sizes)}' is invalid for input of size {count}")
         return sizes
     others = -math.prod(sizes)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import operator
-
 import numpy as np
 
 from ..backends.device import RawArray, computes
-from ..core.op import op
+from ..core.op import index_of, op
 from ..core.tensor import Tensor
 from .dims import canonical_dim, numpy_names
 from .minmax import ValuesIndices
@@ -62,7 +60,7 @@ def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = 
     >>> values, indices
     (tensor([5 3]), tensor([1 2]))
     """
-    return ValuesIndices(*_topk(x, k=operator.index(k), dim=dim, largest=largest, ordered=sorted))
+    return ValuesIndices(*_topk(x, k=index_of(k), dim=dim, largest=largest, ordered=sorted))
 
 
 @op(half="float16")

@@ -91,7 +91,7 @@ def by_blocks(x, function):
 
 
 def _by_blocks(x: RawArray, function: Callable) -> RawArray:
-    if x.size <= BLOCK or not is_on_host(x):
+    if not is_on_host(x) or x.size <= BLOCK:
         return function(x)
     order = memory_order(x)
     row, out = flat(x, order), np.empty(x.size, x.dtype)

@@ -29,6 +29,7 @@ def test_what_makes_it_capture_again():
         (lambda: function(x, 3), None),
         (lambda: function(x, power=3), "the arguments have another structure"),
         (lambda: function(mytorch.ones(2, 3, requires_grad=True)), None),
+        (lambda: function(x.half()), "an argument is float16[2, 3], was float32[2, 3] with requires_grad"),
     ]
     want = [function._function(x), None, None, function._function(x, 3)]
     for k, (call, _) in enumerate(calls):
@@ -43,14 +44,15 @@ def test_what_makes_it_capture_again():
     assert function.history[-1][0] == "a variable of a closure is 5, was 2, and is an input from now on"
     said = mytorch.compiler.explain(function)
     assert every(reason in said for _, reason in calls if reason)
-    with mytorch.no_grad(), pytest.warns(UserWarning, match="captured 8 times"):
+    with mytorch.no_grad(), pytest.warns(UserWarning, match="traced 8 times"):
         function(x)
     assert function.history[-1][0] == "grad mode is False, was True"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert function(mytorch.ones(7)).shape == (7,) and len(function.history) == 8  # eagerly
+        assert function(x.int()).shape == (2, 3) and len(function.history) == 9  # eagerly
+        assert function(mytorch.ones(7)).shape == (7,) and len(function.history) == 10
     said = mytorch.compiler.explain(function).splitlines()[-1]
-    assert said == "   1 call ran eagerly, as it was captured 8 times, which is the limit"
+    assert said == "   1 call ran eagerly, as it was traced 8 times, which is the limit"
     function.reset()
     function(x)
     assert len(function.history) == 1

@@ -285,3 +285,23 @@ def test_what_is_refused(fake_cuda):
         capture(lambda x: x.add_(1), mytorch.ones(3)).placed(["cpu"])
     with pytest.raises(NotImplementedError, match="has gaps between its elements"):
         capture(lambda x: x + 1, mytorch.ones(3, 4)[:, :2]).placed(["cpu"])
+
+
+def test_on_one_device_it_is_the_plain_program():
+    """The text, the values and the number of segments."""
+    model = nn.Linear(8, 8)
+    optimizer = optim.SGD(model.parameters(), lr=0.001)
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = model(x).square().sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    program = capture(step, mytorch.ones(2, 8)).optimized()
+    call = program.placed(["cpu", "meta"], {"cpu": "1MB"})
+    assert [segment.instructions for _, segment, _ in call._segments] == [program.instructions]
+    assert "\n".join([f"  {i}" for i in program.instructions]) in str(call) and call.nbytes == 0
+    first = call(mytorch.ones(2, 8))
+    assert program(mytorch.ones(2, 8)).item() < first.item()  # the same state

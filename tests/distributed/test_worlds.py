@@ -16,6 +16,7 @@ from mytorch.accelerate import Accelerator
 from mytorch.distributed import worlds
 from mytorch.models import GPT2, GPT2Config
 from tests.distributed import training
+from tests.every import every
 
 SIZE = 4
 
@@ -252,3 +253,19 @@ def test_the_same_script_runs_alone_and_with_an_accelerator():
 
     assert script() == ([0.0], 1)
     assert worlds.run(3, script) == [([0.0, 1.0, 2.0], 3)] * 3
+
+
+def test_each_rank_has_a_gpu_of_its_own(fake_cuda):
+    def ranks():
+        rank = begun()
+        x = mytorch.arange(2.0, device=f"cuda:{rank}") + 10 * rank
+        total, mean, first, rows = x.clone(), x.clone(), x.clone(), mytorch.empty(4, device=x.device)
+        dist.all_reduce(total)
+        dist.all_reduce(mean, dist.ReduceOp.AVG)
+        dist.broadcast(first, 0)
+        dist.all_gather_into_tensor(rows, x)
+        assert every(y.device == x.device for y in (total, mean, first, rows))
+        return total.tolist(), mean.tolist(), first.tolist(), rows.tolist()
+
+    expected = [10.0, 12.0], [5.0, 6.0], [0.0, 1.0], [0.0, 1.0, 10.0, 11.0]
+    assert worlds.run(2, ranks) == [expected] * 2

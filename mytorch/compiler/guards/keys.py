@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 
 import numpy as np
 
 from ...backends import dtypes
 from ...backends.device import CPU, RawArray, device, device_of, is_raw, thread
+from ...backends.meta.layout import layout, memory_order
 from ...core.array import Array
 from ...core.grad_mode import _state
 from ...core.overriding import overrides, overriding
@@ -56,6 +57,16 @@ def key_of(
         tensors.append(x), raws.append(raw)
         return "tensor", raw.dtype, raw.shape, raw.strides if type(raw) is np.ndarray else _place(raw), False
     return _Same(x)
+
+
+def key_of_call(
+    args: tuple, kwargs: dict, tensors: list[Tensor], raws: list[RawArray], numbers: list[float | int],
+    inputs: Container[int],
+) -> tuple:  # fmt: skip
+    """Returns what a program depends on of a call; adds to lists as `key_of` does."""
+    arguments = key_of(args, tensors, raws, numbers, inputs)
+    named = key_of(kwargs, tensors, raws, numbers, inputs) if kwargs else ()
+    return arguments, named, modes(), repeated(tensors) if len(tensors) > 1 else ()
 
 
 def _attributes(x: object) -> Sequence[tuple]:
@@ -146,6 +157,31 @@ def difference(before: tuple | None, now: tuple) -> str:
 def shapes_of(key: tuple) -> list[tuple]:
     """Returns the shapes of the tensors in a key."""
     return [x[2] for x in _leaves(key[:2]) if isinstance(x, tuple)]
+
+
+def kind_of(key: tuple, static: Iterable[Collection[int]]) -> tuple:
+    """Returns a key without the sizes of tensors that may be symbolic: those other than 0 and 1, of dims that
+    aren't marked as static.
+
+    Args:
+        static: these dims, for each tensor.
+    """
+    marks = iter(static)
+    return (*[_kind_of(part, marks) for part in key[:2]], *key[2:])
+
+
+def _kind_of(key: object, marks: Iterator[Collection[int]]) -> object:
+    if not isinstance(key, tuple):
+        return key
+    if key[:1] != ("tensor",):
+        return tuple([_kind_of(x, marks) for x in key])
+    (name, dtype, shape, strides, *more), static = key, next(marks)
+    *place, steps = strides if strides and isinstance(strides[0], device) else (strides,)
+    sizes = tuple([n if n < 2 or d in static else None for d, n in enumerate(shape)])
+    found = layout(shape, steps, dtype)
+    signs = tuple([(step > 0) - (step < 0) for step in steps])
+    order = *memory_order(found), found.flags.c_contiguous, found.flags.f_contiguous
+    return (name, dtype, sizes, *place, order, signs, *more)
 
 
 def changed_numbers(before: tuple, now: tuple) -> set[int]:

@@ -8,7 +8,7 @@ from typing import TypeVar
 from ...backends.device import RawArray
 from ..tracing.numbers import Numbers
 from ..tracing.stale import Picked
-from .keys import changed_numbers, shapes_of
+from .keys import changed_numbers
 from .places import Place
 from .snapshot import KINDS
 
@@ -37,14 +37,6 @@ class NumberInputs:
     def given(self, raws: list[RawArray], numbers: Sequence[float | int]) -> list:
         """Returns the inputs of a program: the arrays, and numbers of a call."""
         return [*raws, *[x for k, x in enumerate(numbers) if k in self.positions]]
-
-    def count(self, versions: Sequence[tuple], key: tuple) -> int:
-        """Returns the number of captures that count towards the limit, of those so far: with `dynamic=True`
-        only those for tensors of the same shapes."""
-        if not self._dynamic:
-            return len(versions)
-        shapes = shapes_of(key)
-        return len([was for was, _ in versions if shapes_of(was) == shapes])
 
     def learn(self, keys: Sequence[tuple], key: tuple) -> None:
         """Makes numbers inputs in which a call differs from an earlier one, if it differs in nothing else."""

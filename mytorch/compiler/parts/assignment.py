@@ -49,11 +49,14 @@ class Assignment:
 
     def sent(self) -> dict[Value, int]:
         """Returns the bytes of each value that crosses between devices in each run."""
-        return {x: len(k) * nbytes_of(x) for x, k in self.copies.items() if x not in self.flow.kept}
+        return {x: len(k) * nbytes_of(x) for x, k in self.copies.items() if x not in self.flow.unchanged}
 
     def segments(self) -> list[tuple[int | None, list[Instruction]]]:
         """Returns instructions that run one after the other, with their device. A segment ends where a value
-        is made that is sent, so that the copy can begin; a call of a Python object is one by itself."""
+        is made that is sent, so that the copy can begin; a call of a Python object is one by itself. On one
+        device all is one segment, if no object makes an array elsewhere."""
+        if len(numbers := {*self.devices.values()}) == 1 and None not in self.homes.values():
+            return [(*numbers, self.flow.program.instructions)]
         found, is_open = [], False
         for i in self.flow.program.instructions:
             number = self.device_of(i)
@@ -92,27 +95,36 @@ class Demand:
 
         What a segment takes lives until the segment ends; what crosses, until the run ends.
         """
-        changes = [[0] * (self._end + 2) for _ in range(count)]
+        found = [_Timeline(self._end) for _ in range(count)]
         segment = [k for k, (_, inside) in enumerate(assignment.segments()) for _ in inside]
         last = {k: number for number, k in enumerate(segment)}
-
-        def hold(number: int | None, nbytes: int, start: int = 0, stop: int = self._end) -> None:
-            for change in changes if number is None else [changes[number]]:
-                change[start] += nbytes
-                change[stop + 1] -= nbytes
-
         for x, number in assignment.homes.items():
-            if x not in self._made:
-                hold(number, self.state.get(x, nbytes_of(x) if x.of is None else 0))
-                continue
-            (start, nbytes), stop = self._made[x], self._last[x]
-            if stop < self._end and segment[stop] != segment[start]:
-                stop = last[segment[stop]]
-            hold(number, nbytes, start, self._end if x in assignment.copies else stop)
-        for x, numbers in assignment.copies.items():
-            for number in numbers:
-                hold(number, nbytes_of(x), self._made.get(x, (0,))[0])
-        return [max(accumulate(change)) for change in changes]
+            for timeline in found if number is None else [found[number]]:
+                if x in self._made:
+                    (start, nbytes), stop = self._made[x], self._last[x]
+                    is_inside = stop < self._end and segment[stop] == segment[start]
+                    stop = stop if is_inside or stop == self._end else last[segment[stop]]
+                    timeline.hold(nbytes, start, self._end if x in assignment.copies else stop)
+                elif x.of is None:
+                    timeline.hold(self.state.get(x, nbytes_of(x)))
+        for x, number in [(x, number) for x, numbers in assignment.copies.items() for number in numbers]:
+            found[number].hold(nbytes_of(x), self._made[x][0] if x in self._made else 0)
+        return [timeline.peak() for timeline in found]
+
+
+class _Timeline:
+    """The bytes that are held on a device while a program runs, as changes before each instruction."""
+
+    def __init__(self, end: int):
+        self._changes = [0] * (end + 2)
+
+    def hold(self, nbytes: int, start: int = 0, stop: int | None = None) -> None:
+        """Adds bytes that are held from an instruction to another one, or to the end."""
+        self._changes[start] += nbytes
+        self._changes[-1 if stop is None else stop + 1] -= nbytes
+
+    def peak(self) -> int:
+        return max(accumulate(self._changes))
 
 
 def _bytes_of_output(y: Value, i: Instruction) -> int:
@@ -149,6 +161,7 @@ def assigned(program: Program, devices: list[device], room: list[float]) -> tupl
     flow = Dataflow(program)
     demand, weights = Demand(flow), flow.weights()
     costs, resident = _along(flow, demand, weights)
+
     def excess(needed: list[int]) -> float:
         return sum([max(used - limit, 0) for used, limit in zip(needed, room, strict=True)])
 
@@ -173,8 +186,8 @@ def _along(flow: Dataflow, demand: Demand, weights: dict[Value, int]) -> tuple[l
     for x, groups in flow.groups.items():
         places = sorted([order[group] for group in groups if group in order])
         if places:
-            is_kept = x in demand.state or len(places) < len(groups)
-            resident[places[0]] += demand.state.get(x, nbytes_of(x)) if is_kept else 0
+            stays = x in demand.state or len(places) < len(groups)
+            resident[places[0]] += demand.state.get(x, nbytes_of(x)) if stays else 0
             changes[places[0] + 1] += weights.get(x, 0)
             changes[places[-1] + 1] -= weights.get(x, 0)
     return [*accumulate(changes[:-1])], resident
@@ -182,20 +195,19 @@ def _along(flow: Dataflow, demand: Demand, weights: dict[Value, int]) -> tuple[l
 
 def _bounds(costs: list[int], resident: list[int], capacities: list[float]) -> tuple[int, ...] | None:
     """Returns the first anchor of each device but the first, so that the costs there are the least in sum, of
-    several such ways one that fills all devices alike; None if they can't hold what is resident."""
+    several such ways the one that fills the first devices; None if they can't hold what is resident."""
     end, before = len(resident), [0, *accumulate(resident)]
-    best: dict[int, tuple] = {0: (0, 0, ())}
+    best: dict[int, tuple[int, tuple[int, ...]]] = {0: (0, ())}  # the cost, and minus the bounds
     for capacity in capacities:
-        found: dict[int, tuple] = {}
-        for start, (cost, fullest, bounds) in best.items():
+        found: dict[int, tuple[int, tuple[int, ...]]] = {}
+        for start, (cost, bounds) in best.items():
             for stop in range(start, end + 1):
-                used = before[stop] - before[start]
-                if used > capacity:
+                if before[stop] - before[start] > capacity:
                     break
-                way = cost + costs[stop], max(fullest, used / capacity if used else 0), (*bounds, stop)
-                found[stop] = min(way, found.get(stop, way), key=lambda way: way[:2])
+                way = cost + costs[stop], (*bounds, -stop)
+                found[stop] = min(way, found.get(stop, way))
         best = found
-    return best[end][2][:-1] if end in best else None
+    return tuple([-bound for bound in best[end][1][:-1]]) if end in best else None
 
 
 def _devices(flow: Dataflow, weights: dict[Value, int], bounds: tuple[int, ...]) -> dict[Instruction, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from itertools import product
+from itertools import product, starmap
 from math import inf
 from typing import Any, NoReturn
 
@@ -98,14 +98,17 @@ class Placed:
         for x in self.devices:
             if x.kind is GPU and x.index >= device_count():
                 raise RuntimeError(f"{self.name} runs on {x}, which isn't there any more")
+        self._check_inputs(raws)
+        written = [self._state.array(x) for x in self._program.changed_storages() if x in self._state]
+        pairs = [(x, y) for x, y in product(written, raws) if device_of(x) is device_of(y)]
+        if any(starmap(np.may_share_memory, pairs)):
+            raise ValueError(f"{self.name}: it writes to a tensor that shares memory with another")
+
+    def _check_inputs(self, raws: list[RawArray]) -> None:
         alike = [fits(raw, x, device_of(raw)) for raw, x in zip(raws, self.inputs, strict=False)]
         if len(raws) != len(self.inputs) or not all(alike):
             wanted = ", ".join([x.described(strides=True) for x in self.inputs])
             raise ValueError(f"{self.name}: expected {wanted}, got {', '.join(map(described, raws))}")
-        written = [self._state.array(x) for x in self._program.changed_storages() if x in self._state]
-        pairs = [(x, y) for x, y in product(written, raws) if device_of(x) is device_of(y)]
-        if any([np.may_share_memory(x, y) for x, y in pairs]):
-            raise ValueError(f"{self.name}: it writes to a tensor that shares memory with another")
 
     def _run(self, raws: list[RawArray]) -> Any:
         copies, homes = self._assignment.copies, self._assignment.homes
@@ -171,6 +174,8 @@ class _State:
         raw, owner, known = self.array(x), self._owner(x), self._copies.get((x, number))
         version = 0 if owner is None else version_of(owner)
         if known is None or known[0] is not raw or known[1] != version:
+            if known is not None:
+                self._transfers.hold(known[0], known[2])
             known = raw, version, self._transfers.send(raw, self._devices[number])
             self._copies[x, number] = known
         return known[2]

@@ -177,16 +177,20 @@ class BatchStream:
 
     def _of_arrays(self) -> Iterator[tuple[tuple, None]]:
         given = self._source if isinstance(self._source, tuple) else (self._source,)
-        raws, inputs = [raw_of(x) for x in given], self._program.inputs
-        lengths, rows = {x.shape[0] for x in raws}, {value.shape[:1] for value in inputs}
-        if len(raws) != len(inputs) or len(lengths) != 1 or len(rows) != 1 or rows == {()}:
-            shapes = [x.shape for x in raws]
-            wanted = ", ".join(value.described() for value in inputs)
-            name = self._program.name
-            raise ValueError(f"stream(): {name} takes {wanted}, the source has the shapes {shapes}")
-        ((step,), (length,)) = *rows, lengths
+        raws = [raw_of(x) for x in given]
+        step, length = self._rows_of(raws)
         for start in range(self.batches * step, length, step):  # copies: the program may write to them
             yield tuple([np.array(x[start : start + step], order="C") for x in raws]), None
+
+    def _rows_of(self, raws: list[RawArray]) -> tuple[int, int]:
+        """Returns the rows of a batch, and of the whole source."""
+        inputs = self._program.inputs
+        lengths, rows = {x.shape[:1] for x in raws}, {value.shape[:1] for value in inputs}
+        if len(raws) != len(inputs) or len(lengths) != 1 or len(rows) != 1 or () in rows | lengths:
+            shapes, wanted = [x.shape for x in raws], ", ".join(value.described() for value in inputs)
+            name = self._program.name
+            raise ValueError(f"stream(): {name} takes {wanted}, the source has the shapes {shapes}")
+        return rows.pop()[0], lengths.pop()[0]
 
     def _of_iterable(self) -> Iterator[tuple[tuple, Any]]:
         source, state = self._source, self._state

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...backends.device import CPU, is_raw, thread
+from ...backends.door import in_force
 from ...backends.dtypes import is_half
 from ...backends.meta.array import MetaArray, new
 from ...core.op import op
@@ -49,7 +50,7 @@ def call_kernel(composite: Composite, args: tuple, has_kernels: bool) -> Any:
     is_kernel = is_half or name in (KERNELS if has_kernels else CHECKED)
     if not is_kernel or composite.manual_variant is None:
         return None
-    if _is_small(name, args):
+    if in_force().choose(lambda: _is_small(name, args)):
         return None
     try:
         return _variant(composite)(*args)
@@ -83,7 +84,7 @@ def _variant(composite: Composite) -> Callable:
         with tracer.inside():
             result, vjp = manual.forward(*args)
             results = result if composite.outputs else (result,)
-            results = [_in_order(y, name) for y in results]
+            results = [in_order(y, name) for y in results]
         made, saved = tracer.note_kernel("kernel", (name, *args), results)
         return (made if composite.outputs else made[0]), lambda g: _vjp(vjp, saved, g, args, name)
 
@@ -99,7 +100,7 @@ def _vjp(vjp: Callable | tuple, saved: Value, g: Any, args: tuple, name: str) ->
         found = zip(args, gradients(vjp, g), strict=False)
         wanted = {k: tuple(x.shape) for k, (x, dx) in enumerate(found) if is_raw(x) and dx is not None}
         grads = [np.empty(shape, args[k].dtype, like=args[k]) for k, shape in wanted.items()]
-        grads = [_in_order(dx, name) for dx in grads]
+        grads = [in_order(dx, name) for dx in grads]
     kwargs: dict[str, object] = {"wanted": wanted}
     if any([dx.dtype != np.float32 for dx in grads]):
         kwargs["dtypes"] = tuple([dx.dtype for dx in grads])
@@ -108,7 +109,7 @@ def _vjp(vjp: Callable | tuple, saved: Value, g: Any, args: tuple, name: str) ->
     return tuple([by_position.get(k) for k in range(len(args))])
 
 
-def _in_order(y: MetaArray, name: str) -> MetaArray:
+def in_order(y: MetaArray, name: str) -> MetaArray:
     """Returns what stands for a result of a kernel: in C order, but for the heads of attention, which lie
     beside each other for each token."""
     if name == "scaled_dot_product_attention" and y.ndim > 2:

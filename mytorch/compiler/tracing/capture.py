@@ -5,14 +5,15 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from ...backends.device import CPU, META, RawArray, device, device_of, get_default_device, is_raw
+from ...backends.device import CPU, META, RawArray, device, device_of, get_default_device, is_raw, thread
 from ...backends.meta.array import MetaArray, new_of
 from ...backends.meta.layout import layout
 from ...core.array import Array
+from ...core.grad_mode import _state
 from ...core.tensor import Tensor, raw_of
 from ...nn.functional.variant import choosing, variant
 from ...utils.nested import leaves, mapped
@@ -20,7 +21,9 @@ from ..guards.reachable import Reachable
 from ..program.instruction import Value
 from ..program.program import Program
 from .numbers import Numbers, with_numbers
-from .tracer import Tracer, tracing
+from .sizes import Sizes
+from .symbolic_tracer import SymbolicTracer
+from .tracer import Tracer
 
 
 def capture(function: Callable, *examples: object, **named: object) -> Program:
@@ -53,13 +56,13 @@ def capture(function: Callable, *examples: object, **named: object) -> Program:
 def traced(
     function: Callable, args: tuple, kwargs: dict, tensors: Collection[Tensor],
     answer: Callable[[Tracer, Value], Any] | None = None, numbers: Numbers | None = None,
-    reads_rates: bool = False, with_repeats: bool = False, picks: bool = True,
+    reads_rates: bool = False, with_repeats: bool = False, picks: bool = True, sizes: Sizes | None = None,
 ) -> Iterator[Traced]:  # fmt: skip
     """Context in which a function has run on tracing arrays, and more can be noted.
 
     Args:
         tensors: state that is known.
-        answer, numbers, reads_rates, picks: see `Tracer`.
+        answer, numbers, reads_rates, picks, sizes: see `Tracer`.
         with_repeats: an argument that is the same tensor as another one will always be so.
     """
     for x in (*leaves((args, kwargs)), *tensors):
@@ -69,7 +72,7 @@ def traced(
     target = _device(given) or _device(map(raw_of, tensors)) or _default_device()
     auto, fused = variant()
     allowed = choosing(auto, None if fused else fused)  # nothing can be demanded of arrays without elements
-    with tracing(target, answer, numbers, reads_rates, picks) as tracer, META, allowed:
+    with tracing(target, answer, numbers, reads_rates, picks, sizes) as tracer, META, allowed:
         tracer.hold(tensors)
         arguments: list[RawArray] = []
         known: dict[int, Any] | None = {} if with_repeats else None
@@ -85,6 +88,32 @@ def traced(
         tracer.finish()
         tracer.check_results(leaves(result))
         yield Traced(function, tracer, arguments, result, given, before, nodes, datas, attributes)
+
+
+@contextmanager
+def tracing(
+    device: device, answer: Callable[[Tracer, Value], Any] | None, numbers: Numbers | None = None,
+    reads_rates: bool = False, picks: bool = True, sizes: Sizes | None = None,
+) -> Iterator[Tracer]:  # fmt: skip
+    """Context in which this thread's calls are noted; its value is the tracer, see there."""
+    if thread.tracer is not None:
+        raise RuntimeError("a program is being captured already")
+    if thread.kinds:
+        raise RuntimeError(f"a program can't be captured while {thread.kinds[-1].name} is in force")
+    if device.base is not device:
+        raise NotImplementedError(f"a program can't hold arrays of {device.kind.name}")
+    given = device, answer, numbers
+    tracer = Tracer(*given) if sizes is None else SymbolicTracer(sizes, *given)
+    tracer.reads_rates, tracer.picks = reads_rates, picks
+    thread.tracer, _state.stream = tracer, tracer.origins
+    try:
+        with tracer, nullcontext() if sizes is None else sizes.of(tracer):
+            yield tracer
+    finally:
+        thread.tracer = None
+        del _state.stream  # that of all threads is seen again
+        tracer.numbers.finish()
+        tracer.restore()
 
 
 _ARRAYS = (Tensor, Array)

@@ -260,7 +260,7 @@ class HostCalls:
     def kept(self, draw: Draw, x: MetaArray, p: float) -> MetaArray:
         """Notes that the mask of a dropout is drawn."""
         made = new_of(layout(x.shape, None, np.dtype(bool)))
-        if self._is_inside:  # a kernel draws its own
+        if self.is_inside:  # a kernel draws its own
             return made
         self.host("kept", self.draw(draw), self.value(x), p, outputs=(self.new(made),))
         return made

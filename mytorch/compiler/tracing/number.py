@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from ..program.instruction import Value
     from .numbers import Numbers
 
-_ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
-_UNARY = {"neg": operator.neg, "pos": operator.pos, "abs": abs, "round": round, "floor": math.floor,
+ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
+UNARY = {"neg": operator.neg, "pos": operator.pos, "abs": abs, "round": round, "floor": math.floor,
           "ceil": math.ceil, "trunc": math.trunc}  # fmt: skip
 COMPARISONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 UFUNCS = {name: x for name in dir(np) if isinstance(x := getattr(np, name), np.ufunc)}
 # What programs do with numbers.
 OPERATIONS: dict[str, Callable] = {
     **{f"np.{name}": ufunc for name, ufunc in UFUNCS.items()},
-    **{name: getattr(operator, name) for name in (*_ARITHMETIC, *COMPARISONS)}, **_UNARY,
+    **{name: getattr(operator, name) for name in (*ARITHMETIC, *COMPARISONS)}, **UNARY,
     "bool": bool,
     "is_a": lambda x, kind: type(x).__name__ == kind,
     "item": lambda x: x.item(),
@@ -158,15 +158,20 @@ def _comparison(name: str) -> Callable:
     return method
 
 
-for _name in _ARITHMETIC:
+for _name in ARITHMETIC:
     setattr(Number, f"__{_name}__", _binary(_name))
     setattr(Number, f"__r{_name}__", _binary(_name, is_reflected=True))
 for _name in COMPARISONS:
     setattr(Number, f"__{_name}__", _comparison(_name))
-for _name in _UNARY.keys() - {"round"}:
+for _name in UNARY.keys() - {"round"}:
     setattr(Number, f"__{_name}__", lambda self, name=_name: self.noted(name))
 
 
 def pinned(x: object) -> Any:
     """Returns a number instead of what stands for it, and anything else as it is."""
     return x.pinned() if type(x) is Number else x
+
+
+def exact_size(x: object) -> Any:
+    """Returns the integer that a size is, which then is a constant, and anything else as it is."""
+    return x.pinned() if type(x) is not Number and hasattr(type(x), "pinned") else x

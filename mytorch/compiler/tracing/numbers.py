@@ -30,7 +30,7 @@ from ...utils.nested import leaves, mapped
 from ..guards.places import Place
 from ..guards.snapshot import KINDS
 from ..program.instruction import Instruction, Value
-from .number import OPERANDS, OPERATIONS, UFUNCS, Number, pinned
+from .number import OPERANDS, OPERATIONS, UFUNCS, Number, exact_size, pinned
 
 if TYPE_CHECKING:
     from .tracer import Tracer
@@ -122,6 +122,7 @@ class Numbers:
 
     def operation(self, name: str, args: tuple) -> Any:
         """Returns what stands for the result of an operation, which is noted."""
+        args = tuple(map(exact_size, args))
         result = OPERATIONS[name](*map(_example_of, args))
         if self._tracer is None:
             return result
@@ -139,6 +140,7 @@ class Numbers:
 
     def outcome(self, name: str, args: tuple) -> bool:
         """Returns the answer of a comparison, which the program expects to be the same in each run."""
+        args = tuple(map(exact_size, args))
         answer = bool(OPERATIONS[name](*map(_example_of, args)))
         key = name, *map(_identity, args)
         if self._tracer is not None and key not in self._known:

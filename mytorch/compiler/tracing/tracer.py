@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -28,6 +28,9 @@ from .numbers import Numbers
 from .stale import StaleValues
 from .tracing_array import TracingArray
 
+if TYPE_CHECKING:
+    from .sizes import Sizes
+
 
 def _raise_shared(x: RawArray, y: RawArray) -> None:
     raise NotImplementedError(
@@ -45,6 +48,8 @@ class Tracer(HostCalls, Kind):
         numbers: those that are inputs.
 
     Attributes:
+        choices: between two ways to compute the same: see `choose`.
+        is_inside: whether an instruction is computed, so that nothing is noted.
         instructions: so far, without those of numbers alone.
         inputs, number_inputs: the values of the arguments.
         state: the arrays of tensors that are no arguments, by the values that stand for them.
@@ -53,9 +58,11 @@ class Tracer(HostCalls, Kind):
         takes_launches: calls of compiled kernels are noted: see `lowering`.
         reads_rates: the function may read what a step of a schedule changes.
         graph_break: the last error that should end the trace; the function itself may have caught it.
+        sizes: see `SymbolicTracer`.
         picks: `x[i]` with an integer `i` that the program computes is noted, as a copy; see `pick`.
     """
 
+    sizes: Sizes | None = None
     takes_launches = reads_rates = picks = False
     answers = draws = True
     kind = TracingArray
@@ -64,6 +71,7 @@ class Tracer(HostCalls, Kind):
         self, device: device, answer: Callable[[Tracer, Value], Any] | None, numbers: Numbers | None = None
     ) -> None:  # fmt: skip
         self.device, self.numbers = device, numbers or Numbers()
+        self.choices: list[bool] = []
         self.instructions: list[Instruction] = []
         self.inputs: list[Value] = []
         self.number_inputs: list[Value] = []
@@ -77,7 +85,7 @@ class Tracer(HostCalls, Kind):
         self._lifted: dict[int, tuple[RawArray, MetaArray]] = {}  # by the id of the array with elements
         self._storages: dict[int, Value] = {}  # the first value in each storage
         self.stale = StaleValues()
-        self._is_inside = False
+        self.is_inside = False
         self._first = 0  # the number of the first value
         super().__init__()
 
@@ -90,7 +98,7 @@ class Tracer(HostCalls, Kind):
         """Returns a new value for an array."""
         x.__class__ = self.kind
         of = self._storages.get(id(x.storage))
-        value = Value(self._first + len(self._values), x.shape, x.strides, x.dtype, of)
+        value = Value(self._first + len(self._values), x.layout.shape, x.layout.strides, x.dtype, of)
         self._storages.setdefault(id(x.storage), value)
         self._values[id(x)] = value, x
         return value
@@ -121,9 +129,16 @@ class Tracer(HostCalls, Kind):
             )
         return found[0]
 
+    def value_of(self, x: MetaArray) -> Value | None:
+        """Returns the value of an array; None if no instruction made it."""
+        return self._values.get(id(x), (None,))[0]
+
+    def choose(self, ask: Callable[[], bool]) -> bool:
+        self.choices.append(ask())
+        return self.choices[-1]
+
     def _is_argument(self, x: Tensor) -> bool:
-        value = self._values.get(id(x._data._array), (None,))[0]
-        return value in self.inputs
+        return self.value_of(x._data._array) in self.inputs
 
     def stand_in(self, found: device) -> device:
         """Returns the meta device for the program's.
@@ -179,7 +194,7 @@ class Tracer(HostCalls, Kind):
 
     def call(self, name: str, rule: Callable, args: tuple, kwargs: dict) -> Any:
         """Runs a rule of meta arrays, and notes the call."""
-        if self._is_inside:
+        if self.is_inside:
             return rule(*args, **kwargs)
         if any([type(x) is Number for x in leaves((args, kwargs))]):
             args, kwargs = self.numbers.as_arrays(name, rule, args, kwargs)
@@ -221,7 +236,7 @@ class Tracer(HostCalls, Kind):
 
     def takes_index(self, raw: RawArray) -> bool:
         """Returns whether an array without dims may be an index as it is, without its element."""
-        return self.picks and not self._is_inside and isinstance(raw, MetaArray)
+        return self.picks and not self.is_inside and isinstance(raw, MetaArray)
 
     def picked(self, x: Tensor, y: Tensor) -> None:
         """Notes that `y`, a copy, is a view of `x` in eager code: it may not be written to or returned, nor
@@ -240,11 +255,11 @@ class Tracer(HostCalls, Kind):
     @contextmanager
     def inside(self) -> Iterator[None]:
         """Context in which nothing is noted: the inside of an instruction."""
-        before, self._is_inside = self._is_inside, True
+        before, self.is_inside = self.is_inside, True
         try:
             yield
         finally:
-            self._is_inside = before
+            self.is_inside = before
 
     @contextmanager
     def suspended(self) -> Iterator[None]:
@@ -279,7 +294,7 @@ class Tracer(HostCalls, Kind):
         ignored: int | None,
     ) -> bool:  # fmt: skip
         """Notes that elements must be within bounds: see `ops.bounds`."""
-        if self._is_inside or self.device is META:
+        if self.is_inside or self.device is META:
             return True
         (raw,) = self.unwrap((x,))
         kwargs = {"low": low, "high": high, "ignored": ignored, "error": error.__name__, "text": text}
@@ -365,28 +380,3 @@ class Tracer(HostCalls, Kind):
     def zeroes_grads(self, optimizer: Any, parameters: list) -> bool:
         self.zero_grads(optimizer, parameters)
         return True
-
-
-@contextmanager
-def tracing(
-    device: device, answer: Callable[[Tracer, Value], Any] | None, numbers: Numbers | None = None,
-    reads_rates: bool = False, picks: bool = True,
-) -> Iterator[Tracer]:  # fmt: skip
-    """Context in which this thread's calls are noted; its value is the tracer, see there."""
-    if thread.tracer is not None:
-        raise RuntimeError("a program is being captured already")
-    if thread.kinds:
-        raise RuntimeError(f"a program can't be captured while {thread.kinds[-1].name} is in force")
-    if device.base is not device:
-        raise NotImplementedError(f"a program can't hold arrays of {device.kind.name}")
-    tracer = Tracer(device, answer, numbers)
-    tracer.reads_rates, tracer.picks = reads_rates, picks
-    thread.tracer, _state.stream = tracer, tracer.origins
-    try:
-        with tracer:
-            yield tracer
-    finally:
-        thread.tracer = None
-        del _state.stream  # that of all threads is seen again
-        tracer.numbers.finish()
-        tracer.restore()

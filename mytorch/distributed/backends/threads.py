@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...backends.device import RawArray, device_of, move
+from ...backends.device import RawArray, device_of, move, on
 from ...core.op import as_raw
 from ..consistency import disagreement
 from ..errors import DistError, DistMismatch
@@ -210,8 +210,9 @@ def _reduced(parts: list[RawArray], op: ReduceOp) -> RawArray:
     dtype = reduction_dtype(parts[0].dtype)
     ufunc = (_BOOL_UFUNCS if dtype.kind == "b" else _UFUNCS)[op]
     target = device_of(parts[0])
-    total = functools.reduce(ufunc, [move(part, target).astype(dtype) for part in parts])
-    return total / len(parts) if op is ReduceOp.AVG else total
+    with on(target):
+        total = functools.reduce(ufunc, [move(part, target).astype(dtype) for part in parts])
+        return total / len(parts) if op is ReduceOp.AVG else total
 
 
 def _split(vector: RawArray, counts: Sequence[int]) -> list[RawArray]:
@@ -221,6 +222,7 @@ def _split(vector: RawArray, counts: Sequence[int]) -> list[RawArray]:
 
 
 def _store(x: RawArray, values: RawArray | np.generic, index: int | EllipsisType = ...) -> None:
-    values = move(as_raw(values), device_of(x)).reshape(x[index].shape)
-    with np.errstate(all="ignore"):  # inf is a value
+    target = device_of(x)
+    with on(target), np.errstate(all="ignore"):  # inf is a value
+        values = move(as_raw(values), target).reshape(x[index].shape)
         x[index] = values.astype(x.dtype)

@@ -131,7 +131,7 @@ class Running:
         if not self.waiting:
             return
         self.waiting = False
-        unbiased = self.momentum * self.count / max(self.count - 1, 1)
+        unbiased = self.count / max(self.count - 1, 1) * self.momentum
         with no_grad(), on(self.mean.device):
             for running, batch, factor in (
                 (self.mean, mean, self.momentum),

@@ -212,9 +212,17 @@ def _blocks(batch: RawArray, channels: int, form: Geometry) -> Iterator[tuple[sl
     row = channels * math.prod(form.kernel) * math.prod(form.out[1:]) * batch.itemsize
     rows = max(1, room // max(row, 1))
     images = max(1, rows // form.out[0])
-    for i in range(0, len(batch), images):
-        for first in range(0, form.out[0], rows):
+    for i in _starts(batch.shape[0], images):
+        for first in _starts(form.out[0], rows):
             yield slice(i, i + images), *_band(form, first, min(first + rows, form.out[0]))
+
+
+def _starts(size: int, step: int) -> Iterator[int]:
+    """Yields where blocks begin. A size may be symbolic, which `range` would not see."""
+    start = 0
+    while start < size:
+        yield start
+        start += step
 
 
 def _band(form: Geometry, first: int, last: int) -> tuple[slice, slice, Geometry]:
