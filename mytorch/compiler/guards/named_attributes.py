@@ -1,4 +1,4 @@
-"""Which attributes of objects a program depends on: those that functions name."""
+"""The attributes of objects that a program depends on: those attributes that functions name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class _Named:
     """Attributes of a module, an object or a class that are followed as soon as functions name them.
 
     Attributes:
-        followed: the names of those that were followed, or never are.
+        followed: the names of the attributes that were followed, or never are.
         owners: the ids of the object, or of the objects of the class; None for a module.
     """
 

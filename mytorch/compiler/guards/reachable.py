@@ -33,8 +33,8 @@ from .snapshot import Snapshot
 from .state_guards import PLAIN
 
 _RATES = {"param_groups", "get_last_lr", "_last_lr", "last_epoch"}
-_HELD = {*REGISTRIES, "_non_persistent_buffers_set"}  # a module's own, which are never replaced
-_LISTS_BUFFERS = {"state_dict", "load_state_dict"}  # those that aren't persistent excepted
+_HELD = {*REGISTRIES, "_non_persistent_buffers_set"}  # containers of a module that are never replaced
+_LISTS_BUFFERS = {"state_dict", "load_state_dict"}  # which leave out the buffers that aren't persistent
 _OF_CLASSES = {"__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__abstractmethods__"}
 _OF_OPTIMIZERS = {"state", "defaults", "param_groups", "pending_clip", "_group_states", "_hooks", "_stepped"}
 _OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__")
@@ -48,13 +48,13 @@ class Reachable:
     """Walks from a function through its closure, the globals that it names, the object that it is a method
     of, modules and their hooks, containers, dataclasses and instances of the user's classes.
 
-    Of instances of the user's classes, and of these, only attributes count that one of the functions names,
-    unless one gets at others by `getattr` or the like. Code of Python, NumPy and mytorch is taken as
-    constant; installed packages are followed as the user's own. What is opaque isn't: see `allowed`.
+    Of the user's classes and their instances only the attributes count that a function names, unless one gets
+    at attributes by `getattr` or the like. Code of Python, NumPy and mytorch is taken as
+    constant; installed packages are followed as the user's own code. Opaque objects aren't: see `allowed`.
 
     Args:
-        roots: what a function uses for certain.
-        inputs: where values may change.
+        roots: the objects that a function uses for certain.
+        inputs: the places where values may change.
 
     Attributes:
         snapshot: the guards of the values that were found.
@@ -191,7 +191,7 @@ class Reachable:
             yield from self._of_object(x, x.__dict__)
 
     def _of_object(self, x: object, names: Iterable[str]) -> Iterator[object]:
-        """Yields attributes of an object: of a user's class only those that functions name."""
+        """Yields attributes of an object: of a user's class only the attributes that functions name."""
         kind = type(x)
         self.snapshot.guard_names(x.__dict__)
         if not is_foreign(kind.__module__):

@@ -1,4 +1,4 @@
-"""Guards of Python's state: each compares one thing with what it was when the function was traced.
+"""Guards of Python's state: each compares one thing with its state when the function was traced.
 
 A guard says three things: which expression is true as long as nothing has changed, which most often is so
 (the expressions of all guards become one function, see `Comparison`); what has changed, if it isn't true; and
