@@ -31,7 +31,7 @@ Modules = Container[tuple[int, int]]  # where code loads a module, by its id, an
 
 
 def names_in(code: types.CodeType) -> set[str]:
-    """Returns the names of globals and attributes in a function and in those that are defined in it."""
+    """Returns the names of globals and attributes in a function and in functions that are defined in it."""
     found = {name for inner in codes_in(code) for name in inner.co_names}
     return found.union(filter(None, _names_of_getattr(code)))
 
@@ -127,7 +127,7 @@ def instructions_of(code: types.CodeType) -> tuple[dis.Instruction, ...]:
 
 
 def codes_in(code: types.CodeType) -> Iterator[types.CodeType]:
-    """Yields the code of a function, and of those that are defined in it."""
+    """Yields the code of a function, and of the functions that are defined in it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):

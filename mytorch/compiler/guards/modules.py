@@ -48,6 +48,7 @@ _OF_ENVIRONMENT = {  # the ids of code with which functions read variables of th
 }  # fmt: skip
 # Modules whose functions Python calls itself, whenever an object goes, or a module is imported.
 _IMPLICIT = ("_weakrefset", "weakref", "importlib", "zipimport", "_frozen_importlib")
+_PACKAGE = __name__.partition(".")[0]
 _HEAP = 1 << 9  # the flag of a class that isn't built in
 
 
@@ -83,7 +84,7 @@ def is_numeric(module: types.ModuleType) -> bool:
 
 def is_mytorchs(module: object) -> bool:
     """Returns whether a module is the package's."""
-    return root_of(module) == root_of(__name__)
+    return root_of(module) == _PACKAGE
 
 
 def is_users(x: types.FunctionType | types.ModuleType) -> bool:

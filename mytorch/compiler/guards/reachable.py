@@ -16,7 +16,7 @@ from ...nn.hooks import Hooks
 from ...nn.module import REGISTRIES, Module
 from ...optim.lr_scheduler import LRScheduler
 from ...optim.optimizer import Optimizer
-from .allowed import CONTAINERS, WRAPPERS, objects_in, parts_of, why_opaque
+from .allowed import CONTAINERS, MAPPINGS, WRAPPERS, objects_in, parts_of, why_opaque
 from .array_reads import ArrayReads
 from .bytecode import Uses, names_in, names_of_class
 from .loads import Load, Loads
@@ -33,8 +33,8 @@ from .snapshot import Snapshot
 from .state_guards import PLAIN
 
 _RATES = {"param_groups", "get_last_lr", "_last_lr", "last_epoch"}
-_HELD = {*REGISTRIES, "_non_persistent_buffers_set"}  # a module's own, which are never replaced
-_LISTS_BUFFERS = {"state_dict", "load_state_dict"}  # those that aren't persistent excepted
+_HELD = {*REGISTRIES, "_non_persistent_buffers_set"}  # containers of a module that are never replaced
+_LISTS_BUFFERS = {"state_dict", "load_state_dict"}  # which leave out the buffers that aren't persistent
 _OF_CLASSES = {"__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__abstractmethods__"}
 _OF_OPTIMIZERS = {"state", "defaults", "param_groups", "pending_clip", "_group_states", "_hooks", "_stepped"}
 _OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__")
@@ -48,13 +48,13 @@ class Reachable:
     """Walks from a function through its closure, the globals that it names, the object that it is a method
     of, modules and their hooks, containers, dataclasses and instances of the user's classes.
 
-    Of instances of the user's classes, and of these, only attributes count that one of the functions names,
-    unless one gets at others by `getattr` or the like. Code of Python, NumPy and mytorch is taken as
-    constant; installed packages are followed as the user's own. What is opaque isn't: see `allowed`.
+    Of the user's classes and their instances only the attributes count that a function names, unless one gets
+    at attributes by `getattr` or the like. Code of Python, NumPy and mytorch is taken as
+    constant; installed packages are followed as the user's own code. Opaque objects aren't: see `allowed`.
 
     Args:
-        roots: what a function uses for certain.
-        inputs: where values may change.
+        roots: the objects that a function uses for certain.
+        inputs: the places where values may change.
 
     Attributes:
         snapshot: the guards of the values that were found.
@@ -117,8 +117,10 @@ class Reachable:
 
     def _inside(self, x: object) -> Iterator[object]:
         """Yields the objects of which one consists, and guards them."""
-        follow = next(follow for kinds, follow in _FOLLOW if isinstance(x, kinds))
-        yield from follow(self, x)
+        for kinds, follow in _FOLLOW:
+            if isinstance(x, kinds):
+                yield from follow(self, x)
+                break
         if names := slots_of(x):
             for name in names:
                 self.snapshot.guard_attribute(x, name)  # or that it has no value
@@ -134,7 +136,7 @@ class Reachable:
     def _of_tensor(self, x: Tensor) -> Iterator[object]:
         self.tensors[x] = None
         if hasattr(x, "__dict__"):  # a parameter, which may have more attributes
-            self._attributes.add(x, x.__dict__, set(), x)
+            self._attributes.add(x, x.__dict__, x.__dict__, (), x)
         if not is_foreign(type(x).__module__):
             yield type(x)
         if x._node is not None and x._node.hooks:
@@ -147,7 +149,7 @@ class Reachable:
 
     def _of_python_module(self, x: types.ModuleType) -> Iterator[object]:
         if is_users(x):
-            self._attributes.add(x, vars(x), set())
+            self._attributes.add(x, vars(x), vars(x))
             yield from self._of_dict(Attributes(x, ("__class__",)), ("__class__",))
 
     def _of_wrapper(self, x: object) -> Iterator[object]:
@@ -167,15 +169,16 @@ class Reachable:
         yield from self._of_instance(x)
 
     def _of_items(self, x: Any, is_ordered: bool = True) -> Iterator[object]:
-        if isinstance(x, Mapping):
+        is_mapping = isinstance(x, MAPPINGS)
+        if is_mapping:
             self.snapshot.guard_names(x, is_ordered)
         elif not isinstance(x, (tuple, frozenset)):
             self.snapshot.guard_items(x)
         for name, item in zip(getattr(x, "_fields", ()), x, strict=False):
             self._attributes.found(name, item)
-        self._array_reads.add_items(x.values() if isinstance(x, Mapping) else x)
+        self._array_reads.add_items(x.values() if is_mapping else x)
         yield from x  # also the keys of a dict
-        if isinstance(x, Mapping):
+        if is_mapping:
             yield from self._of_dict(x, x)
 
     def _of_module(self, x: Module) -> Iterator[object]:
@@ -188,7 +191,7 @@ class Reachable:
             yield from self._of_object(x, x.__dict__)
 
     def _of_object(self, x: object, names: Iterable[str]) -> Iterator[object]:
-        """Yields attributes of an object: of a user's class only those that functions name."""
+        """Yields attributes of an object: of a user's class only the attributes that functions name."""
         kind = type(x)
         self.snapshot.guard_names(x.__dict__)
         if not is_foreign(kind.__module__):
@@ -219,13 +222,14 @@ class Reachable:
     ) -> Iterator[object]:  # fmt: skip
         """Yields those attributes of an object, or of its class, that needn't be named; others as soon as a
         function names them."""
-        if self._attributes.add(key, entries, {*entries} - {*names} | implicit, owner):
+        if self._attributes.add(key, entries, names, implicit, owner):
             yield from self._of_dict(entries, [name for name in names if name in implicit])
 
     def _of_optimizer(self, x: Optimizer) -> Iterator[object]:
         """Yields methods that an optimizer has got, and what those of a user's may use."""
         self._tuned.append(x)
-        self._attributes.add(x, Attributes(x, ("state", "defaults")), set(), x)
+        held = Attributes(x, ("state", "defaults"))
+        self._attributes.add(x, held, held, (), x)
         for group in x.param_groups:
             self.tensors.update(dict.fromkeys(group["params"]))
         self.snapshot.guard_parameters(x)

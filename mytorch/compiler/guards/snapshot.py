@@ -46,8 +46,9 @@ class Snapshot:
         """Guards a value, or that there is none, unless it is an input; returns whether it does."""
         if self._inputs and place in self._inputs:
             return False
-        if place.key not in self._guarded:
-            self._guarded.add(place.key)
+        key = place.key()
+        if key not in self._guarded:
+            self._guarded.add(key)
             self._add(guards.ValueGuard(place))
         return True
 
