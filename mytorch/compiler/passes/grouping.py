@@ -98,7 +98,7 @@ class Group:
         x, (row, index), y = i.args[0], i.args[1], i.outputs[0]
         if self._step_kind(x) != FULL or x.shape != self._domain or not self._domain.is_index(index):
             return False
-        if index in self.made or y.shape != index.shape or not self._is_range(row) or row.shape != index.shape:
+        if index in self.made or not self._is_range(row) or not y.shape == row.shape == index.shape:
             return False
         self._add(Step("take", (self.refs[x], self._ref(index, ROW)), ROW), y)
         return True
