@@ -80,16 +80,22 @@ class Group:
         name, x, y = REDUCTIONS.get(i.name), i.args[0] if i.args else None, i.outputs[0]
         if name is None or not isinstance(x, Value) or {x.dtype, y.dtype} != {FLOAT}:
             return False
-        dims = reduced_dims(i) if self._domain.kind_of(x) == FULL and self._step_kind(x) != ROW else []
+        if self._domain.kind_of(x) != FULL or self._step_kind(x) == ROW:
+            return False
+        dims = reduced_dims(i)
         if dims == [x.ndim - 1]:
-            self._add(Step("sum" if name == "mean" else name, (self._ref(x, FULL),), ROW), y)
-            if name == "mean":
-                self._add(Step("divide", (self.refs[y], float(self._domain.n)), ROW), y)
+            self._add_row(name, self._ref(x, FULL), y)
             return True
         is_of_columns = name == "sum" and x.ndim > 1 and dims == [*range(x.ndim - 1)]
         if is_of_columns:
             self._add(Step("sum", (self._ref(x, FULL),), COLUMN), y)
         return is_of_columns
+
+    def _add_row(self, name: str, x: str, y: Value) -> None:
+        """Adds a reduction of each row; a mean is a sum that is divided."""
+        self._add(Step("sum" if name == "mean" else name, (x,), ROW), y)
+        if name == "mean":
+            self._add(Step("divide", (self.refs[y], float(self._domain.n)), ROW), y)
 
     def _accepts_element(self, i: Instruction) -> bool:
         """x[arange(rows)[:, None], index]: an element of each row."""
