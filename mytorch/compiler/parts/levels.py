@@ -112,7 +112,7 @@ class Levels:
         return {y: dims[y.shape] for y in i.outputs if y.shape in dims}
 
     def _alike(self, i: Instruction) -> list[Value]:
-        """Returns the arrays whose dims results may have: operands, or the arrays that gradients belong to."""
+        """Returns the arrays whose dims results may have: operands, or what gradients belong to."""
         if i.name == "kernel.vjp":
             args = self.makers[i.args[0]].args[1:]
             return [args[k] for k in i.kwargs["wanted"]]
