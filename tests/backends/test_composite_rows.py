@@ -10,7 +10,7 @@ from mytorch import numpy_protocol
 from mytorch.backends.functions import COMPOSITES, Call, labels_of_composite, row_of
 from mytorch.backends.functions.table import functions_of
 from mytorch.compiler.codegen.loop import EXPRESSIONS, REDUCTIONS
-from mytorch.compiler.passes import grouping
+from mytorch.compiler.passes import domain, grouping
 from mytorch.compiler.program.kernels import KERNELS, KERNELS_IN_HALF
 from mytorch.compiler.program.raising import _INDICES, SOLVERS
 from mytorch.nn import functional as F
@@ -92,7 +92,7 @@ def test_flops_of_ops():
 def test_tables_of_programs_name_rows():
     """What loops compute, and what raises, by the classes of the table."""
     assert {row_of(name).kind for name in EXPRESSIONS if name != ".copy"} == {"elementwise"}
-    assert {row_of(name).kind for name in (*REDUCTIONS, *grouping._REDUCTIONS)} == {"reduction"}
+    assert {row_of(name).kind for name in (*REDUCTIONS, *domain.REDUCTIONS)} == {"reduction"}
     assert {row_of(name).kind for name in grouping._ALIASES} == {"view"}
     assert {row_of(name).kind for name in SOLVERS - {"linalg.lstsq"}} == {"contraction"}
     assert {row_of(name).kind for name in _INDICES} == {"indexing", "writing"}

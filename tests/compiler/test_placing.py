@@ -8,7 +8,7 @@ import pytest
 
 import mytorch
 from mytorch import nn, optim
-from mytorch.backends.device import META, device_of
+from mytorch.backends.device import _CUDA, META, device_of
 from mytorch.backends.holding import HoldingArray, HoldingKind
 from mytorch.compiler import capture
 from mytorch.compiler.placing import placed as placing
@@ -26,6 +26,14 @@ from tests.compiler.test_chunking import FUNCTIONS, X
 from tests.compiler.test_compiled_steps import CASES as STEPS
 from tests.compiler.test_compiled_steps import batch
 from tests.each import each
+
+
+@pytest.fixture
+def gpus(fake_cuda):
+    """Three GPUs of the stand-in; the third is unknown again after the test."""
+    strict_cupy.install(device_count=3)
+    yield
+    _CUDA.pop(2, None)
 
 
 class Apart(HoldingKind):
@@ -145,8 +153,7 @@ def test_a_training_step_on_several_devices():
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
-def test_a_training_step_on_gpus(fake_cuda, dropout):
-    strict_cupy.install(device_count=3)
+def test_a_training_step_on_gpus(gpus, dropout):
     want = trained(lambda program: program, dropout, device="cuda:0")[0]
     for limits in ({0: "1MB", 1: "1MB"}, {"cuda:0": "0.7MB", 1: "0.7MB", 2: "0.9MB"}):
         found, call, model = trained(lambda program: program.placed(limits), dropout, device="cuda:0")  # noqa: B023
@@ -155,9 +162,8 @@ def test_a_training_step_on_gpus(fake_cuda, dropout):
 
 
 @each("name", STEPS)
-def test_training_steps_cross_anywhere(name, fake_cuda, monkeypatch):
+def test_training_steps_cross_anywhere(name, gpus, monkeypatch):
     """On one of three GPUs, and with instructions on any of them."""
-    strict_cupy.install(device_count=3)
     make, optimizer, step = STEPS[name]
     found = []
     for seed in range(2):

@@ -153,12 +153,7 @@ class Checker:
         of = [args[k] for k in wanted]
         _compare(outputs, of, strides=False)
         _require_new(outputs)
-        if any([extent_of(y) != max(y.size, 1) * y.dtype.itemsize for y in outputs]):
-            raise ValueError(f"the gradients {outputs} don't lie in memory without gaps")
-        if [x.shape for x in of] != [*wanted.values()]:
-            raise ValueError(f"the gradients of its arguments don't have the shapes {wanted}")
-        if [x.dtype for x in of] != [*(dtypes or [np.dtype(np.float32)] * len(of))]:
-            raise ValueError(f"the gradients of its arguments don't have the dtypes {dtypes}")
+        _check_gradients(of, outputs, wanted, dtypes)
 
     def _check(
         self, x: Value, *, low: int, high: int, ignored: int | None, error: str, text: str,
@@ -181,6 +176,16 @@ def _check_call(i: Instruction) -> None:
         raise ValueError("none of its arguments is an array")
     if isinstance(i.kwargs.get("dtype"), str):
         raise ValueError(f"its dtype is {i.kwargs['dtype']!r}")
+
+
+def _check_gradients(of: list[MetaArray], outputs: Sequence[Value], wanted: dict, dtypes: tuple) -> None:
+    """Raises ValueError unless outputs of these shapes and dtypes can be gradients of arrays."""
+    if any([extent_of(y) != max(y.size, 1) * y.dtype.itemsize for y in outputs]):
+        raise ValueError(f"the gradients {outputs} don't lie in memory without gaps")
+    if [x.shape for x in of] != [*wanted.values()]:
+        raise ValueError(f"the gradients of its arguments don't have the shapes {wanted}")
+    if [x.dtype for x in of] != [*(dtypes or [np.dtype(np.float32)] * len(of))]:
+        raise ValueError(f"the gradients of its arguments don't have the dtypes {dtypes}")
 
 
 def _check_arguments(composite: Composite, args: Sequence[Any]) -> None:

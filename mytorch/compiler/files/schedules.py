@@ -9,7 +9,7 @@ import numpy as np
 from ... import optim
 from ...ops import zeros
 from ...optim import Optimizer
-from ...optim.lr_scheduler import ChainedScheduler, ConstantLR, SequentialLR
+from ...optim.lr_scheduler import ChainedScheduler, ConstantLR, LRScheduler, SequentialLR
 from ...utils.reading import is_count
 
 _REQUIRED: dict[str, tuple] = {
@@ -27,17 +27,21 @@ def check_attributes(cls: type, optimizer: Optimizer, state: dict[str, Any]) -> 
     schedule of an optimizer."""
     groups = [{"params": [zeros(1, 1)]} for _ in optimizer.param_groups]
     other = optim.Adam(groups) if "betas" in optimizer.defaults else optim.SGD(groups, momentum=0.9)
-    if cls in (ChainedScheduler, SequentialLR):
-        inner = [ConstantLR(other), ConstantLR(other)]
-        made = SequentialLR(other, inner, [1]) if cls is SequentialLR else ChainedScheduler(inner)
-    else:
-        options = {"cycle_momentum": state["cycle_momentum"]} if "cycle_momentum" in state else {}
-        made = cls(other, *_REQUIRED.get(cls.__name__, ()), **options)
+    made = _new(cls, other, state)
     example = {name: x for name, x in made.state_dict().items() if name not in cls._not_saved}
     _check(f"the {cls.__name__}", example, state)
     for ours, theirs in zip(optimizer.param_groups, other.param_groups, strict=True):
         added = {name: x for name, x in theirs.items() if name in _NAMES}
         _check("a group of its optimizer", added, {name: x for name, x in ours.items() if name in added})
+
+
+def _new(cls: type, optimizer: Optimizer, state: dict[str, Any]) -> LRScheduler:
+    """Returns a schedule of a class."""
+    if cls in (ChainedScheduler, SequentialLR):
+        inner = [ConstantLR(optimizer), ConstantLR(optimizer)]
+        return SequentialLR(optimizer, inner, [1]) if cls is SequentialLR else ChainedScheduler(inner)
+    options = {"cycle_momentum": state["cycle_momentum"]} if "cycle_momentum" in state else {}
+    return cls(optimizer, *_REQUIRED.get(cls.__name__, ()), **options)
 
 
 def _check(place: str, example: dict[str, Any], given: dict[str, Any]) -> None:

@@ -40,34 +40,46 @@ def crossing(stages: Stages, number: int, wanted: Iterable[Value], ran: set[Inst
         wanted: what its instructions take that earlier loops make part by part.
         ran: the instructions of earlier loops; for others it costs nothing to run in this one.
     """
-    levels, network, seen = stages.levels, Network(), set()
-    for x in wanted:
-        network.add(x, _SINK, _ENDLESS)
-    waiting = [*wanted]
+    graph, waiting = _Graph(stages, number, ran), [*wanted]
+    for x in waiting:
+        graph.network.add(x, _SINK, _ENDLESS)
     while waiting:
-        x = waiting.pop()
-        i = levels.makers.get(x)
-        if i is None or x in seen or x in stages.stored:  # what is there anyway costs nothing
-            continue
-        seen.add(x)
-        if levels.dim_of(x) is None:  # an array that is there; but it may be deleted earlier
-            network.add(_SOURCE, x, 0 if stages.until[x] >= number else _BYTE * nbytes_of(x))
-            continue
-        network.add(i, x, _OPAQUE if x.dtype.kind == "O" else _BYTE * nbytes_of(x))
-        if i not in seen:
-            seen.add(i)
-            waiting += _add_inputs(network, i, _cost_of(stages, i, number, ran))
-    behind = network.behind_cut(_SOURCE, _SINK)
-    there = levels.dims_of([x for x in levels.makers if x in seen and x in behind])
-    return [x for x in there if levels.makers[x] not in behind]
+        waiting += graph.add(waiting.pop())
+    return graph.stored()
 
 
-def _add_inputs(network: Network, i: Instruction, cost: int) -> list[Value]:
-    """Adds an instruction that may run again with what it takes, and returns this."""
-    network.add(_SOURCE, i, cost)
-    for x in i.inputs():
-        network.add(x, i, _ENDLESS)
-    return i.inputs()
+class _Graph:
+    """The values and instructions of earlier loops, as a network for a loop of this number."""
+
+    def __init__(self, stages: Stages, number: int, ran: set[Instruction]):
+        self.network, self._seen = Network(), set()
+        self._stages, self._levels, self._number, self._ran = stages, stages.levels, number, ran
+
+    def add(self, x: Value) -> list[Value]:
+        """Adds a value, with its maker; returns what this takes."""
+        i = self._levels.makers.get(x)
+        if i is None or x in self._seen or x in self._stages.stored:  # what is there anyway costs nothing
+            return []
+        self._seen.add(x)
+        cost = _BYTE * nbytes_of(x)
+        if self._levels.dim_of(x) is None:  # an array that is there; but it may be deleted earlier
+            self.network.add(_SOURCE, x, 0 if self._stages.until[x] >= self._number else cost)
+            return []
+        self.network.add(i, x, _OPAQUE if x.dtype.kind == "O" else cost)
+        return [] if i in self._seen else self._add_instruction(i)
+
+    def _add_instruction(self, i: Instruction) -> list[Value]:
+        self._seen.add(i)
+        self.network.add(_SOURCE, i, _cost_of(self._stages, i, self._number, self._ran))
+        for x in i.inputs():
+            self.network.add(x, i, _ENDLESS)
+        return i.inputs()
+
+    def stored(self) -> list[Value]:
+        """Returns the values behind the minimum cut whose makers aren't."""
+        behind, makers = self.network.behind_cut(_SOURCE, _SINK), self._levels.makers
+        there = self._levels.dims_of([x for x in makers if x in self._seen and x in behind])
+        return [x for x in there if makers[x] not in behind]
 
 
 def _cost_of(stages: Stages, i: Instruction, number: int, ran: set[Instruction]) -> int:

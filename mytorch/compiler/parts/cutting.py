@@ -7,7 +7,7 @@ the results of the parts. What no rule knows isn't cut: a missing rule costs mem
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...backends.functions import Labels, arrays_in, labels_of, labels_of_composite, row_of
@@ -78,12 +78,15 @@ def _cut_by(labels: Labels | None, i: Instruction, known: Dims) -> Cut | None:
     results = labels.results_of_parts(label)
     if results is None:
         return None
-    operands: dict[Value, list[int]] = {}
-    for x, dims in pairs:
-        places = [d for d, own in enumerate(dims) if own == label]
-        if len(places) > 1 or operands.setdefault(x, places) != places:
-            return None  # as `x @ x` along one dim of one x
-    return Cut({x: places[0] for x, places in operands.items() if places}, results)
+    places = [(x, _places(dims, label)) for x, dims in pairs]
+    operands = dict(places)
+    if any([len(own) > 1 or operands[x] != own for x, own in places]):
+        return None  # as `x @ x` along one dim of one x
+    return Cut({x: own[0] for x, own in operands.items() if own}, results)
+
+
+def _places(dims: Sequence[object], label: object) -> list[int]:
+    return [d for d, own in enumerate(dims) if own == label]
 
 
 def _function(i: Instruction, known: Dims, rows: int, makers: Makers) -> Cut | None:

@@ -108,9 +108,12 @@ class Levels:
         be cut as that."""
         if cut is not None:
             return {y: dim for y, dim in zip(i.outputs, cut.results, strict=True) if isinstance(dim, int)}
-        like = [x for x in i.inputs() if x.dtype.kind != "O"]
+        dims = {x.shape: self._dims[x] for x in reversed(self._alike(i)) if x in self._dims}
+        return {y: dims[y.shape] for y in i.outputs if y.shape in dims}
+
+    def _alike(self, i: Instruction) -> list[Value]:
+        """Returns the arrays whose dims results may have: operands, or what gradients belong to."""
         if i.name == "kernel.vjp":
             args = self.makers[i.args[0]].args[1:]
-            like = [args[k] for k in i.kwargs["wanted"]]
-        dims = {x.shape: self._dims[x] for x in reversed(like) if x in self._dims}
-        return {y: dims[y.shape] for y in i.outputs if y.shape in dims}
+            return [args[k] for k in i.kwargs["wanted"]]
+        return [x for x in i.inputs() if x.dtype.kind != "O"]

@@ -50,26 +50,30 @@ class _Rest:
 
     def takes(self, i: Instruction) -> bool:
         """Adds what is left of an instruction; False if nothing can stand for it."""
-        found = [k for k, x in enumerate(i.args) if isinstance(x, Value) and x in self.zeros]
+        zeros = [k for k, x in enumerate(i.args) if isinstance(x, Value) and x in self.zeros]
         if i.name == "add" and i.kwargs == {"out": (i.args[0],)} and i.args[0].of is None:
-            return self._takes_sum_in_place(i, found)
-        fixed = self._same.storages.union([x.storage for x in self.zeros])
-        if i.is_host or not fixed.isdisjoint(i.written):
+            return self._takes_sum_in_place(i, zeros)
+        if i.is_host or self._is_written_by(i):
             return False
         if self.zeros.isdisjoint(i.inputs()):
             self.instructions.append(self._same.applied(i))
-        elif _is_zero(i, self.zeros):
+            return True
+        if _is_zero(i, self.zeros):
             self.zeros.update(i.outputs)
-        else:
-            return i.name == "add" and len(found) == 1 and self._same.add(i.outputs[0], i.args[1 - found[0]])
-        return True
+            return True
+        return i.name == "add" and len(zeros) == 1 and self._same.add(i.outputs[0], i.args[1 - zeros[0]])
 
-    def _takes_sum_in_place(self, i: Instruction, found: list[int]) -> bool:
+    def _is_written_by(self, i: Instruction) -> bool:
+        """Whether an instruction writes to a zero, or to an array that stands for two values."""
+        fixed = self._same.storages.union([x.storage for x in self.zeros])
+        return not fixed.isdisjoint(i.written)
+
+    def _takes_sum_in_place(self, i: Instruction, zeros: list[int]) -> bool:
         """Adds what is left of the sum of gradients `x += y`, of an array that is no view."""
         x, y = i.args
-        if 1 in found:
+        if 1 in zeros:
             return True
-        if 0 in found:
+        if 0 in zeros:
             self.zeros.discard(x)
             return all([z.storage is not x for z in self.zeros]) and self._same.add(x, y)
         if x not in self._same.storages:

@@ -89,9 +89,13 @@ def _targets(program: Program) -> set[Value]:
     writes = [(number, i, x) for number, i in numbered for x in i.written]
     first = {x: number for number, _, x in reversed(writes)}
     partly = {x for _, i, x in writes if not _writes_whole(i, x)}
-    held = {x for i in program.instructions if i.is_host for x in i.inputs()}
-    held |= {x.of for x in program.results()}
-    return {x for x, number in first.items() if views.get(x, -1) < number} - partly - held
+    return {x for x, number in first.items() if views.get(x, -1) < number} - partly - _held(program)
+
+
+def _held(program: Program) -> set[Value | None]:
+    """Returns the arrays that Python's objects get, and those of which a view is returned."""
+    calls = [i for i in program.instructions if i.is_host]
+    return {x for i in calls for x in i.inputs()} | {x.of for x in program.results()}
 
 
 def _writes_whole(i: Instruction, x: Value) -> bool:

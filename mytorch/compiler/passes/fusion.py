@@ -7,7 +7,8 @@ from dataclasses import replace
 from ..program.instruction import Instruction, Value
 from ..program.program import Program
 from ..program.raising import raising
-from .grouping import Group, domain
+from .domain import domain_of
+from .grouping import Group
 
 _WINDOW = 24  # instructions that wait for a loop before it is closed
 
@@ -54,7 +55,7 @@ class _Fused:
         waits = waits or (i in self._ends and not self._ends.isdisjoint(self._later))
         if not waits and self._group.accepts(i):
             return
-        if not waits and self._group.made.isdisjoint(inputs) and domain(i) is None:
+        if not waits and self._group.made.isdisjoint(inputs) and domain_of(i) is None:
             self.instructions.append(i)
             return
         self._later.append(i)
@@ -68,8 +69,8 @@ class _Fused:
             self._close_group()
 
     def _begin(self, i: Instruction) -> None:
-        size = None if self._becomes_grad(i) else domain(i)
-        group = None if size is None else Group(*size, self._program, self._makers)
+        domain = None if self._becomes_grad(i) else domain_of(i)
+        group = None if domain is None else Group(domain, self._program, self._makers)
         if group is not None and group.accepts(i):
             self._group = group
         else:

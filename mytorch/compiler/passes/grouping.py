@@ -7,17 +7,13 @@ from collections.abc import Mapping
 import numpy as np
 
 from ...backends.device import CPU
-from ...utils.nested import leaves
 from ..codegen.loop import COLUMN, FULL, ROW, SCALAR, Loop, Step
 from ..program.instruction import Instruction, Value
 from ..program.origins import merged
 from ..program.program import Program
+from .domain import REDUCTIONS, Domain, reduced_dims
 from .elementwise import BOOL, FLOAT, TAKE_BOOLS, is_step
 
-_REDUCTIONS = {
-    "sum": "sum", "add.reduce": "sum", "max": "max", "maximum.reduce": "max", "min": "min",
-    "minimum.reduce": "min", "mean": "mean",
-}  # fmt: skip
 _ALIASES = {"reshape", ".reshape", "broadcast_to", "expand_dims", "squeeze"}
 _MOST_STEPS = 200
 _ALONE = 1 << 16  # elements from which one step is a loop on the CPU: NumPy computes it in one thread
@@ -26,8 +22,7 @@ _ALONE = 1 << 16  # elements from which one step is a loop on the CPU: NumPy com
 class Group:
     """A loop that is being put together.
 
-    It has a domain, (rows, n): the last dim of its arrays, and all dims before it. An array in it has an
-    element for each place, or for each row, or for each column, or a single one.
+    An array in its domain has an element for each place, for each row or column, or a single one.
 
     Attributes:
         refs: what stands for each value that it computes in the steps.
@@ -35,8 +30,8 @@ class Group:
         originals: the instructions that it stands for.
     """
 
-    def __init__(self, rows: int, n: int, program: Program, makers: Mapping[Value, Instruction]):
-        self.rows, self.n, self._makers = rows, n, makers
+    def __init__(self, domain: Domain, program: Program, makers: Mapping[Value, Instruction]):
+        self._domain, self._makers = domain, makers
         self._constants, self._device = program.constants, program.device
         self.refs: dict[Value, str] = {}
         self.made: set[Value] = set()
@@ -73,46 +68,46 @@ class Group:
         return allowed
 
     def _has_same_place(self, name: str, x: Value, y: Value) -> bool:
-        kind, step = self._kind_of(y), self._step_kind(x)
+        kind, step = self._domain.kind_of(y), self._step_kind(x)
         if step == FULL:
-            return self._kind_of(x) == kind == FULL
+            return self._domain.kind_of(x) == kind == FULL
         if name != "broadcast_to":
-            return y.size == x.size == (self.rows if step == ROW else self.n)
+            return y.size == x.size == (self._domain.rows if step == ROW else self._domain.n)
         return step == ROW and (kind == ROW or (kind == FULL and x.shape[-1:] == (1,)))
 
     def _accepts_reduction(self, i: Instruction) -> bool:
         """A sum, mean or extremum of each row, or a sum of each column."""
-        name, x, y = _REDUCTIONS.get(i.name), i.args[0] if i.args else None, i.outputs[0]
+        name, x, y = REDUCTIONS.get(i.name), i.args[0] if i.args else None, i.outputs[0]
         if name is None or not isinstance(x, Value) or {x.dtype, y.dtype} != {FLOAT}:
             return False
-        dims = _reduced_dims(i) if self._kind_of(x) == FULL and self._step_kind(x) != ROW else []
+        if self._domain.kind_of(x) != FULL or self._step_kind(x) == ROW:
+            return False
+        dims = reduced_dims(i)
         if dims == [x.ndim - 1]:
-            self._add(Step("sum" if name == "mean" else name, (self._ref(x, FULL),), ROW), y)
-            if name == "mean":
-                self._add(Step("divide", (self.refs[y], float(self.n)), ROW), y)
+            self._add_row(name, self._ref(x, FULL), y)
             return True
         is_of_columns = name == "sum" and x.ndim > 1 and dims == [*range(x.ndim - 1)]
         if is_of_columns:
             self._add(Step("sum", (self._ref(x, FULL),), COLUMN), y)
         return is_of_columns
 
+    def _add_row(self, name: str, x: str, y: Value) -> None:
+        """Adds a reduction of each row; a mean is a sum that is divided."""
+        self._add(Step("sum" if name == "mean" else name, (x,), ROW), y)
+        if name == "mean":
+            self._add(Step("divide", (self.refs[y], float(self._domain.n)), ROW), y)
+
     def _accepts_element(self, i: Instruction) -> bool:
         """x[arange(rows)[:, None], index]: an element of each row."""
         if i.name != ".getitem" or not isinstance(i.args[1], tuple) or len(i.args[1]) != 2:
             return False
         x, (row, index), y = i.args[0], i.args[1], i.outputs[0]
-        if self._step_kind(x) != FULL or x.shape != (self.rows, self.n) or not self._is_index(index):
+        if self._step_kind(x) != FULL or x.shape != self._domain or not self._domain.is_index(index):
             return False
-        if y.shape != index.shape or not self._is_range(row) or row.shape != index.shape:
+        if index in self.made or not self._is_range(row) or not y.shape == row.shape == index.shape:
             return False
         self._add(Step("take", (self.refs[x], self._ref(index, ROW)), ROW), y)
         return True
-
-    def _is_index(self, x: object) -> bool:
-        """Whether an operand, which the loop doesn't compute, has an index for each row."""
-        if not isinstance(x, Value) or x in self.made or x.dtype != np.int64:
-            return False
-        return x.shape in ((self.rows,), (self.rows, 1))
 
     def _is_range(self, x: object) -> bool:
         """Whether an array holds the number of each row."""
@@ -121,8 +116,9 @@ class Group:
             x = maker.args[0]
             maker = self._makers.get(x)
         if maker is not None:
-            return maker.name == "arange" and maker.args == (self.rows,)
-        return x in self._constants and np.array_equal(self._constants[x].reshape(-1), np.arange(self.rows))
+            return maker.name == "arange" and maker.args == (self._domain.rows,)
+        rows = np.arange(self._domain.rows)
+        return x in self._constants and np.array_equal(self._constants[x].reshape(-1), rows)
 
     def _number(self, x: object) -> float | None:
         """Returns an operand that is a number, or an array of equal ones, as a number."""
@@ -173,17 +169,17 @@ class Group:
     def _kinds_of_row(self, values: list[Value], y: Value) -> tuple[str, dict[Value, str]] | None:
         """Returns the kind of a step with a result for each row, and of its operands; None if not so."""
         found = {x: self._step_kind(x) for x in values}
-        if y.size != self.rows or not (ROW in found.values() or self._kind_of(y) == ROW):
+        if y.size != self._domain.rows or not (ROW in found.values() or self._domain.kind_of(y) == ROW):
             return None
-        kinds = {x: ROW if x.shape == y.shape else self._kind_of(x) for x in values}
+        kinds = {x: ROW if x.shape == y.shape else self._domain.kind_of(x) for x in values}
         fits = [kinds[x] == (found[x] or kinds[x]) and kinds[x] in (ROW, SCALAR) for x in values]
         return (ROW, kinds) if all(fits) else None
 
     def _kinds_of_all(self, values: list[Value], y: Value) -> tuple[str, dict[Value, str]] | None:
         """Returns the same of a step with a result for each element."""
-        kinds = {x: self._step_kind(x) or self._kind_of(x) for x in values}
+        kinds = {x: self._step_kind(x) or self._domain.kind_of(x) for x in values}
         turned = [x for x, kind in kinds.items() if kind == ROW and x.shape[-1:] != (1,) and x in self.refs]
-        if None in kinds.values() or {FULL} != {*map(self._kind_of, (y, *turned))}:
+        if None in kinds.values() or {FULL} != {*map(self._domain.kind_of, (y, *turned))}:
             return None
         return FULL, kinds
 
@@ -201,7 +197,7 @@ class Group:
             return self.refs[x]
         maker = self._makers.get(x)
         if kind == FULL and maker is not None and maker.name == "broadcast_to":
-            source = self._kind_of(maker.args[0])
+            source = self._domain.kind_of(maker.args[0])
             if source not in (None, FULL):
                 return self._ref(maker.args[0], source)
         return self._inputs.setdefault((x, kind), f"x{len(self._inputs)}")
@@ -210,21 +206,9 @@ class Group:
         """Returns the kind of the step that stands for a value; None if the loop doesn't compute it."""
         return self._steps[int(self.refs[x][1:])].kind if x in self.refs else None
 
-    def _kind_of(self, x: Value) -> str | None:
-        """Returns how NumPy would broadcast the array in the domain; None if it wouldn't."""
-        if x.dtype not in (FLOAT, BOOL):
-            return None
-        if x.size == 1:
-            return SCALAR if self.rows * self.n != 1 else FULL
-        if x.size == self.rows * self.n and x.shape[-1] == self.n:
-            return FULL
-        if x.size == self.rows and x.shape[-1] == 1:
-            return ROW
-        return COLUMN if x.size == self.n == x.shape[-1] else None
-
     def closed(self, wanted: list[Value]) -> list[Instruction]:
         """Returns the instructions: the loop, which stores the wanted values, and wanted views of these."""
-        if len(self._steps) < 2 and (self.rows * self.n < _ALONE or self._device is not CPU):
+        if len(self._steps) < 2 and (self._domain.size < _ALONE or self._device is not CPU):
             return self.originals
         views, needed = [], {*wanted}
         for i in reversed(self._views):
@@ -234,31 +218,8 @@ class Group:
         outputs = tuple(sorted({int(self.refs[value][1:]) for value in wanted}))
         loop = Loop(tuple([kind for _, kind in self._inputs]), tuple(self._steps), outputs)
         call = Instruction(
-            "loop", tuple([x for x, _ in self._inputs]), {"rows": self.rows, "n": self.n, "loop": loop},
+            "loop", tuple([x for x, _ in self._inputs]), {**self._domain._asdict(), "loop": loop},
             tuple([self._values[k] for k in outputs]),
             origin=merged([i.origin for i in self.originals]),
         )  # fmt: skip
         return [call, *views]
-
-
-def _reduced_dims(i: Instruction) -> list[int]:
-    """Returns the dims that a reduction without further options is over; none if it has such."""
-    x = i.args[0]
-    axis = i.kwargs.get("axis", i.args[1] if len(i.args) > 1 else 0 if "." in i.name else None)
-    extra = {name for name, v in i.kwargs.items() if v is not None} - {"axis", "keepdims"}
-    if not x.shape or extra or len(i.args) > 2:
-        return []
-    return sorted([a % x.ndim for a in leaves(axis) if a is not None])
-
-
-def domain(i: Instruction) -> tuple[int, int] | None:
-    """Returns the rows and columns of a loop that begins with this instruction; None if none does."""
-    if len(i.outputs) != 1:
-        return None
-    shape = i.outputs[0].shape
-    if i.name in _REDUCTIONS and i.args and isinstance(i.args[0], Value):
-        shape = i.args[0].shape
-    elif not is_step(i):
-        return None
-    size = int(np.prod(shape, dtype=np.int64))
-    return (size // shape[-1], shape[-1]) if shape and size else None

@@ -44,16 +44,16 @@ class _Simplified:
             users = self._uses.get(z, [])
             writers = [user for user in users if _sets_slice(user, z)]
             parts = [user for user in writers if not _sets_nothing(user)]
-            if z in self._results or writes[z] != len(writers) or len(parts) > 1:
-                continue
-            if not parts:
-                yield z, None
-            elif users[: len(writers)] == writers and self._stays(parts[0].args[-1]):
-                yield z, parts[0]
+            if z not in self._results and writes[z] == len(writers):
+                if not parts:
+                    yield z, None
+                elif len(parts) == 1 and users[: len(writers)] == writers and self._sets_lasting(parts[0]):
+                    yield z, parts[0]
 
-    def _stays(self, x: object) -> bool:
-        """Whether an operand is an array that nothing writes to."""
-        return isinstance(x, Value) and x.storage not in self._changed
+    def _sets_lasting(self, i: Instruction) -> bool:
+        """Whether the part of an array becomes another array, to which nothing writes."""
+        value = i.args[-1]
+        return isinstance(value, Value) and value.storage not in self._changed
 
     def takes(self, i: Instruction) -> bool:
         """Replaces an instruction; False if it stays."""

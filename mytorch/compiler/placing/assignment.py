@@ -13,7 +13,7 @@ from ..program.program import Program
 from .dataflow import Dataflow, is_placed
 from .demand import Demand
 
-_SHARES = (1, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.6, 0.5, 0.4)  # of the memory that estimates may fill
+_SHARES = [1 - k / 50 for k in range(35)]  # of the memory that estimates may fill
 _ENDLESS = 1 << 62
 _SOURCE, _SINK = "source", "sink"
 
@@ -40,7 +40,7 @@ class Assignment:
             self.homes[x] = next(map(self.devices.__getitem__, flow.groups.get(x, ())), 0)
         for i in program.instructions:
             self.homes |= dict.fromkeys(i.outputs, self.device_of(i))
-        for x in flow.groups.keys() - program.constants.keys():
+        for x in [x for x in flow.groups if x not in program.constants]:
             if found := {self.devices[group] for group in flow.groups[x]} - {self.homes[x]}:
                 self.copies[x] = found
 
@@ -90,9 +90,12 @@ def assigned(program: Program, devices: list[device], room: list[float]) -> tupl
     def excess(needed: list[int]) -> float:
         return sum([max(used - limit, 0) for used, limit in zip(needed, room, strict=True)])
 
-    ways = [_bounds(costs, resident, [share * limit for limit in room]) for share in _SHARES]
     least: list[int] = []
-    for bounds in dict.fromkeys([*filter(None, ways), (len(resident),) * (len(room) - 1)]):
+    for share in _SHARES:
+        bounds = _bounds(costs, resident, [share * limit for limit in room])
+        if bounds is None and least:
+            break
+        bounds = (len(resident),) * (len(room) - 1) if bounds is None else bounds
         found = Assignment(flow, _devices(flow, weights, bounds))
         needed = demand.peaks(found.homes, found.copies, found.segments(), len(room))
         if not excess(needed):
