@@ -2,8 +2,8 @@
 Random programs, compiled beside eager and PyTorch: several calls, between which Python's objects change.
 
 A program is a function in a file, which mytorch's eager code, `mytorch.compile` and PyTorch import each. Its
-arguments have dtypes, and layouts in memory, which may differ in the next call; one is an index, which may be
-out of bounds. It writes in place, also through views, and uses a global, attributes of an object, its class
+arguments have dtypes, and layouts in memory and sizes, which may differ in the next call; one is an index,
+which may be out of bounds. It writes in place, also through views, and uses a global, attributes of an object, its class
 and a module, buffers and parameters, of which one changes between two calls.
 """
 
@@ -89,16 +89,20 @@ def draw(random, kind, shapes, dtypes, statement):
     if kind.endswith("smooth"):
         kinds, others = [*map(without_jumps, kinds)], [*map(without_jumps, others)]
     found = []
+    grows = random.random() < 0.5  # sizes differ from call to call
     for _ in range(random.randint(2, 12)):
         found.append(statement(random, others if random.random() < 0.25 else kinds))
     # Elements that share memory may be written in any order.
     writes = any(is_write(text) for text, *_ in found)
     allowed = [name for name in LAYOUTS if name != "expanded" or not writes]
     calls = []
-    for k in range(random.randint(2, 4)):
+    for k in range(random.randint(2, 6 if grows else 4)):
         layouts = ["plain"] * 3 if random.random() < 0.3 else [random.choice(allowed) for _ in leaves]
         index = [random.choice([0, 0, 1, 1, -1] + [9] * (random.random() < 0.2)) for _ in range(2)]
-        calls.append((layouts if k % 2 == 0 or not calls else calls[-1][0], index, random.choice(CHANGES)))
+        layouts = layouts if not calls or (k % 2 == 0 and not grows) else calls[-1][0]
+        growth = random.choice([0, 1, 2, 3, 7]) if grows and calls else 0
+        change = "pass" if grows and random.random() < 0.7 else random.choice(CHANGES)
+        calls.append((layouts, index, change, growth))
     returned, seed = [random.random() for _ in range(3)], random.randrange(1 << 30)
     return kind, leaves, found, returned, calls, random.random() < 0.5, seed
 
@@ -118,13 +122,17 @@ def check(folder, kind, leaves, statements, returned, calls, kernels, seed, make
     # What is computed from halves, or a layer's float32, is as exact as they are, whatever its dtype.
     loosest = max(TOLERANCE.get(dtype, 0) for _, dtype, _ in [*leaves, ("", "float32", "")])
     theirs = load(folder, "program_torch", "torch", text)
-    for k, (layouts, index, change) in enumerate(calls):
-        given = [[leaf_of(*x) for x in zip(arrays, leaves, layouts, strict=True)] for _ in both]
+    for k, (layouts, index, change, growth) in enumerate(calls):
+        larger = [(tuple([n + growth * (n > 1) for n in shape]), *more) for shape, *more in leaves]
+        rngs = [np.random.default_rng([seed, n, growth]) for n in range(len(leaves))]
+        pairs = zip(rngs, larger, strict=True)
+        held = [make(rng, shape, dtype) for rng, (shape, dtype, _) in pairs] if growth else arrays
+        given = [[leaf_of(*x) for x in zip(held, larger, layouts, strict=True)] for _ in both]
         outcomes = [
             outcome(call, module, args, index)
             for call, module, args in zip((both[0].program, function), both, given, strict=True)
         ]
-        what = f"{text}\ncall {k}: {layouts}, {index}; kernels: {kernels}"
+        what = f"{text}\ncall {k}: {layouts}, {index}, sizes + {growth}; kernels: {kernels}"
         try:
             compare(*outcomes, loosest)
             if k == 0 and {*layouts} == {"plain"}:

@@ -35,6 +35,11 @@ def test_the_package_does_not_load_the_compiler():
     assert in_a_new_process(code).strip() == "[]"
 
 
+def test_the_compiler_loads_none_of_numpys_tools():
+    code = "import sys, mytorch.compiler\nprint({'numpy.f2py', 'numpy.testing'} & sys.modules.keys())"
+    assert in_a_new_process(code).strip() == "set()"
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_methods_belong_to_a_folder_and_are_documented(name):
     method = Program.__call__ if name == "run" else getattr(Program, name)

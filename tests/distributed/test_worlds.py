@@ -165,6 +165,20 @@ def test_of_what_kind_it_is():
         dist.init_process_group("threads")
 
 
+def test_messages_come_in_the_order_of_the_receives():
+    def ranks():
+        rank, x, y = begun(), mytorch.zeros(1), mytorch.zeros(1)
+        if rank == 0:
+            first, second = dist.irecv(x, 1), dist.irecv(y)  # the second one from any rank
+            dist.send(x, 1)
+            assert second.wait() and first.wait()
+            return x.item(), y.item(), first.source_rank(), second.source_rank()
+        dist.recv(x, 0)  # both wait by now
+        dist.send(x + 1, 0), dist.send(x + 2, 0)
+
+    assert worlds.run(2, ranks)[0] == (1.0, 2.0, 1, 1)
+
+
 def stages(rank):
     """Two halves of a model on two ranks; the loss is the second one's."""
     mytorch.manual_seed(0)

@@ -9,7 +9,7 @@ from ...backends.device import RawArray, device, device_of, move
 from ...backends.kinds import GPU
 from ...core.op import as_raw
 from ...cuda.streams import Event, Stream, current_stream, stream
-from .worker import Worker
+from ..parts.worker import Worker
 
 
 class Transfers:

@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from ...backends.device import device
-from ..memory.peak import memory, nbytes_of, size_text
+from ..memory.peak import nbytes_of, size_text
+from ..parts.minimum_cut import Network
 from ..program.instruction import Instruction, Value
 from ..program.program import Program
 from .dataflow import Dataflow, is_placed
-from .minimum_cut import Network
+from .demand import Demand
 
 _SHARES = (1, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.6, 0.5, 0.4)  # of the memory that estimates may fill
 _ENDLESS = 1 << 62
@@ -68,82 +69,6 @@ class Assignment:
         return found
 
 
-class Demand:
-    """The memory that a program needs.
-
-    Attributes:
-        state: the bytes of each array of the state, with the moments that optimizers keep for it.
-    """
-
-    def __init__(self, flow: Dataflow):
-        self._made: dict[Value, tuple[int, int]] = {}  # by which instruction, and the bytes
-        self._last: dict[Value, int] = {}  # the last instruction that needs it
-        program = flow.program
-        self._end = len(program.instructions)
-        for number, i in enumerate(program.instructions):
-            self._last |= dict.fromkeys([flow.base(x) for x in (*i.inputs(), *i.outputs)], number)
-            self._made |= {y: (number, _bytes_of_output(y, i)) for y in i.outputs if flow.base(y) is y}
-        self._last |= dict.fromkeys(map(flow.base, (*program.results(), *program.gradients())), self._end)
-        for i in [i for i in reversed(program.instructions) if i.name == "kernel"]:  # it saves its arguments
-            stop = self._last[i.outputs[-1]]
-            self._last |= {x: max(stop, self._last[x]) for x in map(flow.base, i.inputs())}
-        moments = _moments(program)
-        self.state = {x: nbytes_of(x) * (1 + moments.get(x, 0)) for x in program.state}
-
-    def peaks(self, assignment: Assignment, count: int) -> list[int]:
-        """Returns the bytes that each of some devices needs, at the most at a time.
-
-        What a segment takes lives until the segment ends; what crosses, until the run ends.
-        """
-        found = [_Timeline(self._end) for _ in range(count)]
-        segment = [k for k, (_, inside) in enumerate(assignment.segments()) for _ in inside]
-        last = {k: number for number, k in enumerate(segment)}
-        for x, number in assignment.homes.items():
-            for timeline in found if number is None else [found[number]]:
-                if x in self._made:
-                    (start, nbytes), stop = self._made[x], self._last[x]
-                    is_inside = stop < self._end and segment[stop] == segment[start]
-                    stop = stop if is_inside or stop == self._end else last[segment[stop]]
-                    timeline.hold(nbytes, start, self._end if x in assignment.copies else stop)
-                elif x.of is None:
-                    timeline.hold(self.state.get(x, nbytes_of(x)))
-        for x, number in [(x, number) for x, numbers in assignment.copies.items() for number in numbers]:
-            found[number].hold(nbytes_of(x), self._made[x][0] if x in self._made else 0)
-        return [timeline.peak() for timeline in found]
-
-
-class _Timeline:
-    """The bytes that are held on a device while a program runs, as changes before each instruction."""
-
-    def __init__(self, end: int):
-        self._changes = [0] * (end + 2)
-
-    def hold(self, nbytes: int, start: int = 0, stop: int | None = None) -> None:
-        """Adds bytes that are held from an instruction to another one, or to the end."""
-        self._changes[start] += nbytes
-        self._changes[-1 if stop is None else stop + 1] -= nbytes
-
-    def peak(self) -> int:
-        return max(accumulate(self._changes))
-
-
-def _bytes_of_output(y: Value, i: Instruction) -> int:
-    """Returns the bytes of a result; of what a kernel saves, those of the arrays that it makes for it."""
-    if i.name != "kernel" or y is not i.outputs[-1]:
-        return nbytes_of(y)
-    alone = Program(tuple(dict.fromkeys(i.inputs())), {}, {}, [i], i.outputs)
-    return sum([x.nbytes for x in memory(alone).held if x.value is y])
-
-
-def _moments(program: Program) -> dict[Value, int]:
-    """Returns how many arrays of its size optimizers keep for each parameter."""
-    counts = {}
-    for optimizer in [i.args[0].target for i in program.instructions if i.name == "host.step"]:
-        for group in optimizer.param_groups:
-            counts |= dict.fromkeys(map(id, group["params"]), len(optimizer.state_names(group)))
-    return {x: counts.get(id(owner()), 0) for x, owner in program.owners.items()}
-
-
 def assigned(program: Program, devices: list[device], room: list[float]) -> tuple[Assignment, list[int]]:
     """Returns the assignment in which the fewest bytes cross, of those in which each device has room, and the
     bytes that each needs.
@@ -169,7 +94,7 @@ def assigned(program: Program, devices: list[device], room: list[float]) -> tupl
     least: list[int] = []
     for bounds in dict.fromkeys([*filter(None, ways), (len(resident),) * (len(room) - 1)]):
         found = Assignment(flow, _devices(flow, weights, bounds))
-        needed = demand.peaks(found, len(room))
+        needed = demand.peaks(found.homes, found.copies, found.segments(), len(room))
         if not excess(needed):
             return found, needed
         least = min(least or needed, needed, key=excess)
