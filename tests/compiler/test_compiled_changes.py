@@ -368,8 +368,10 @@ def test_elements_of_numpy_arrays():
     in_two = mytorch.compile(lambda x: x * mytorch.from_numpy(held.table) + held.tables[0][1].item())
     alone = types.SimpleNamespace(table=table)
     named = mytorch.compile(lambda x: x * mytorch.from_numpy(alone.table), fullgraph=True)
+    by_name = mytorch.compile(lambda x: x * mytorch.from_numpy(alone.table) + alone.table.max().item())
     for _ in range(3):
         np.testing.assert_array_equal(both(x), table + table[0])
+        np.testing.assert_array_equal(by_name(x), table + table[1])
         np.testing.assert_array_equal(in_two(x), table + table[1])
         np.testing.assert_array_equal(named(x), table)
         table += 1

@@ -25,16 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from .callees import CALLEE, Callees
-from .syntax import (
-    arguments,
-    cells_of,
-    function_of,
-    is_part,
-    keep,
-    plain,
-    tree_of,
-    with_plain,
-)
+from .syntax import arguments, cells_of, function_of, is_part, keep, plain, tree_of, with_plain
 from .variables import NONE, Exits, Flow, Names, Scope, read, read_later, stored
 from .watching import frames_of
 

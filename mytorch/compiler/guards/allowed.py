@@ -25,15 +25,7 @@ from ...backends.device import device
 from ...core.array import Array
 from ...core.tensor import Tensor
 from ...random import Generator
-from .modules import (
-    is_built_in,
-    is_compiled,
-    is_foreign,
-    is_of_python,
-    is_pure,
-    is_setting,
-    root_of,
-)
+from .modules import is_built_in, is_compiled, is_foreign, is_of_python, is_pure, is_setting, root_of
 from .state_guards import LONGEST, PLAIN
 
 _CONSTANT = (  # types whose objects never change, or are arrays and the like

@@ -21,13 +21,7 @@ from .array_reads import ArrayReads
 from .bytecode import Uses, names_in, names_of_class
 from .loads import Load, Loads
 from .modules import is_foreign, is_numeric, is_users
-from .named_attributes import (
-    NamedAttributes,
-    has_own_attributes,
-    is_followed,
-    methods_of,
-    slots_of,
-)
+from .named_attributes import NamedAttributes, has_own_attributes, is_followed, methods_of, slots_of
 from .places import Attributes, Place, Variable, content
 from .snapshot import Snapshot
 from .state_guards import PLAIN
