@@ -47,9 +47,8 @@ def key_of(
                 return kind, ANY
         return kind, x or str(x)  # 0.0 equals -0.0
     if isinstance(x, dict):
-        names = [(type(name).__name__, name or str(name)) for name in x]  # 1 equals True, 0.0 equals -0.0
         items = [key_of(item, tensors, raws, numbers, inputs) for item in x.values()]
-        return (type(x), *_attributes(x), *names, *items)
+        return (type(x), *_attributes(x), *_names(x), *items)
     if isinstance(x, slice):
         return slice, key_of((x.start, x.stop, x.step), tensors, raws, numbers, inputs)
     if isinstance(x, (Array, np.ndarray)) or is_raw(x):
@@ -57,6 +56,10 @@ def key_of(
         tensors.append(x), raws.append(raw)
         return "tensor", raw.dtype, raw.shape, raw.strides if type(raw) is np.ndarray else _place(raw), False
     return _Same(x)
+
+
+def _names(x: dict) -> list[tuple]:
+    return [(type(name).__name__, name or str(name)) for name in x]  # 1 equals True, 0.0 equals -0.0
 
 
 def key_of_call(

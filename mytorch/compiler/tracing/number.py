@@ -1,4 +1,4 @@
-"""Number: what stands for a Python number while a function is captured, and what programs do with numbers."""
+"""Number: what stands for a Python number while a function is traced, and what programs do with numbers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _LAYOUT = ("dtype", "ndim", "shape", "size", "itemsize", "nbytes")  # of NumPy's
 
 
 class Number:
-    """What stands for a Python number, or one of NumPy, while a function is captured.
+    """What stands for a Python number, or one of NumPy, while a function is traced.
 
     For `isinstance` it is a float or an int, as the number; but it is none, so that no C code reads a value
     from it without asking.
