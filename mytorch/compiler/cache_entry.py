@@ -62,7 +62,7 @@ class CacheEntry:
     def __init__(
         self, function: Callable, partition: Partition, tensors: TensorGuards, snapshot: Snapshot,
         places: dict[Place, type], flags: Collection[tuple], asks_identity: bool,
-    ):  # fmt: skip
+    ):
         self._function, self.partition, self._tensors, self._snapshot = function, partition, tensors, snapshot
         self._places, self._flags, self._asks_identity = places, flags, asks_identity
         self.prepare()

@@ -63,7 +63,7 @@ class Compiled:
     def __init__(
         self, function: Callable, fullgraph: bool = False, mode: str | None = None,
         dynamic: bool | None = None, backend: Backend = "inductor",
-    ):  # fmt: skip
+    ):
         functools.update_wrapper(self, function, updated=())
         self._function, self._fullgraph, self._mode, self._dynamic = function, fullgraph, mode, dynamic
         self._backend = backend
@@ -235,9 +235,7 @@ class Compiled:
         make = functools.partial(Compiled, mode=self._mode, dynamic=self._dynamic, backend=self._backend)
         return self._broken(split(self._function, error, make), error, reason, args, kwargs)
 
-    def _broken(
-        self, made: Split | None, error: Exception, reason: str, args: tuple, kwargs: dict
-    ) -> Any:
+    def _broken(self, made: Split | None, error: Exception, reason: str, args: tuple, kwargs: dict) -> Any:
         """Returns what a function does, split, or eagerly if it couldn't be; unless it raises an error as its
         trace did: that is the function's own, and the next call is traced again."""
         place, key = place_of(error, self._function), self._last_key

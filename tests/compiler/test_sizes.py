@@ -190,8 +190,8 @@ ROWS = [
     branch, branch_by_len, branch_by_size, branch_by_numel, branch_by_stride, even, loop, loop_by_tens,
     looked_up, printed, logarithm, positions, outer, in_place, views, losses, statistics, far_from_biased,
     scaled, sizes_of_new, parts, taken, searched, returned, images, layers,
-]  # fmt: skip
-MAKERS = {**dict.fromkeys(ROWS, rows), **dict.fromkeys([masked, flattened, sequences], grid), padded: columns}
+]
+MAKERS = {**dict.fromkeys(ROWS, rows), **dict.fromkeys((masked, flattened, sequences), grid), padded: columns}
 
 
 def equal(ours, want):

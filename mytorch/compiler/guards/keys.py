@@ -21,7 +21,7 @@ from .snapshot import KINDS
 def key_of(
     x: object, tensors: list[Tensor], raws: list[RawArray], numbers: list[float | int],
     inputs: Container[int],
-) -> object:  # fmt: skip
+) -> object:
     """Returns what a program depends on of arguments; adds the tensors in them, their arrays, and, if any are
     inputs, numbers to lists.
 
@@ -33,7 +33,7 @@ def key_of(
         return tuple([
             _key_of_tensor(y, tensors, raws) if type(y) is Tensor
             else key_of(y, tensors, raws, numbers, inputs) for y in x
-        ])  # fmt: skip
+        ])
     if isinstance(x, Tensor):
         key = _key_of_tensor(x, tensors, raws)
         return key if type(x) is Tensor else (*key, type(x), *_attributes(x))
@@ -65,7 +65,7 @@ def _names(x: dict) -> list[tuple]:
 def key_of_call(
     args: tuple, kwargs: dict, tensors: list[Tensor], raws: list[RawArray], numbers: list[float | int],
     inputs: Container[int],
-) -> tuple:  # fmt: skip
+) -> tuple:
     """Returns what a program depends on of a call; adds to lists as `key_of` does."""
     arguments = key_of(args, tensors, raws, numbers, inputs)
     named = key_of(kwargs, tensors, raws, numbers, inputs) if kwargs else ()
@@ -134,7 +134,7 @@ def modes() -> tuple:
 _MODES = (
     "grad mode", "autocast", "use_fused", "the default dtype", "the default device",
     "the number of modes with __torch_function__",
-)  # fmt: skip
+)
 
 
 def difference(before: tuple | None, now: tuple) -> str:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
 UNARY = {"neg": operator.neg, "pos": operator.pos, "abs": abs, "round": round, "floor": math.floor,
-          "ceil": math.ceil, "trunc": math.trunc}  # fmt: skip
+          "ceil": math.ceil, "trunc": math.trunc}
 COMPARISONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 UFUNCS = {name: x for name in dir(np) if isinstance(x := getattr(np, name), np.ufunc)}
 # What programs do with numbers.
@@ -38,7 +38,7 @@ OPERATIONS: dict[str, Callable] = {
     "cast": lambda x, dtype: cast(x, as_dtype(dtype)),
     "as_number": lambda x, dtype, name: as_number(x, as_dtype(dtype), name),
     "factor": lambda x, dtype, *names: factor(x, as_dtype(dtype), *names),
-}  # fmt: skip
+}
 OPERANDS = (int, float, complex, np.generic)
 _LAYOUT = ("dtype", "ndim", "shape", "size", "itemsize", "nbytes")  # of NumPy's numbers, whatever their value
 

@@ -162,7 +162,7 @@ class Numbers:
             given = tuple([
                 self.array(x, dtype) if type(x) is Number and k in places else mapped(pinned, x)
                 for k, x in enumerate(args)
-            ])  # fmt: skip
+            ])
             if _same_layout(rule, exact, (given, exact[1]), self._tracer):
                 return given, exact[1]
         return mapped(pinned, args), exact[1]
