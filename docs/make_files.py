@@ -32,7 +32,7 @@ Imports point one way: a layer uses those listed before it, and a test holds tha
 | [`benchmarks/`](../benchmarks) | timings beside PyTorch's, and their results |
 | [`docs/`](../docs), [`notebooks/`](../notebooks), [`examples/`](../examples), [`src/`](../src) | these pages, notebooks, small programs, pictures |
 """
-ORDER = ["backends", "core", "ops", "autograd", "nn", "nn/functional", "nn/layers", "nn/fused_ops", "nn/utils", "distributions", "optim", "optim/lr_scheduler", "utils", "stream", "compiler", "compiler/program", "compiler/tracing", "compiler/guards", "compiler/graph_breaks", "compiler/passes", "compiler/codegen", "compiler/memory", "compiler/running", "compiler/files", "compiler/parts", "profiler", "distributed", "accelerate", "models", "tokenizers", "cuda", "cli"]
+ORDER = ["backends", "core", "ops", "autograd", "nn", "nn/functional", "nn/layers", "nn/fused_ops", "nn/utils", "distributions", "optim", "optim/lr_scheduler", "utils", "stream", "compiler", "compiler/program", "compiler/tracing", "compiler/guards", "compiler/graph_breaks", "compiler/passes", "compiler/codegen", "compiler/memory", "compiler/running", "compiler/files", "compiler/parts", "compiler/placing", "profiler", "distributed", "accelerate", "models", "tokenizers", "cuda", "cli"]
 
 
 def first_sentence(path: Path) -> str:

@@ -28,6 +28,7 @@ RETIRED = {
     r"place_name|_check_place|_obituary": "describe, location, position",
     r"comes twice|come twice": "duplicate, must be unique",
     r"anew|whoever": "again, the first that",
+    r"Refusals|refusals": "break points",
     r"so many|somebody|nobody|goes on|lets go|let go|under way|hands over|asked for": "plain English",
 }
 FILES = sorted(PACKAGE.rglob("*.py"))

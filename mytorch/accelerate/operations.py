@@ -60,7 +60,7 @@ def _gather(x: Tensor) -> Tensor:
     if world.world_size() == 1:
         return from_raw(raw)
     with on(x.device):
-        raw = np.ascontiguousarray(raw)
+        raw = np.ascontiguousarray(raw, like=raw)
         out = np.empty_like(raw, shape=(world.world_size() * raw.shape[0], *raw.shape[1:]))
     dist.all_gather_into_tensor(from_raw(out), from_raw(raw))
     return from_raw(out)

@@ -19,7 +19,8 @@ from .controls import (
 from .files import saving  # noqa: F401
 from .files.loading import load, thaw
 from .memory import peak  # noqa: F401
-from .parts import chunking, placed, streaming  # noqa: F401
+from .parts import chunking, streaming  # noqa: F401
+from .placing import placed  # noqa: F401
 from .program.instruction import Instruction, Value
 from .program.program import Program
 from .running import execution, run  # noqa: F401

@@ -371,8 +371,7 @@ class Tensor:
         out = self._rebuild(type(self), self.data.clone(), self.requires_grad)
         if self._grad is not None:
             out.grad = self._grad.clone()
-        memo[id(self)] = out
-        return out
+        return memo.setdefault(id(self), out)
 
     def __reduce__(self):
         if not self.is_leaf:

@@ -258,6 +258,12 @@ WRONG = {
     "a class": (lambda: Accelerator(cpu=True).prepare(optim.SGD), TypeError, "of type type"),
     "no state": (
         lambda: Accelerator(cpu=True).register_for_checkpointing(3), ValueError, "int has no state_dict"),
+    "only a state": (
+        lambda: Accelerator(cpu=True).register_for_checkpointing(types.SimpleNamespace(state_dict=dict)),
+        ValueError, "SimpleNamespace has no state_dict"),
+    "only a way to load": (
+        lambda: Accelerator(cpu=True).register_for_checkpointing(types.SimpleNamespace(load_state_dict=0)),
+        ValueError, "SimpleNamespace has no state_dict"),
     "items": (
         lambda: Accelerator(cpu=True).backward(mytorch.ones(()), num_items=0), ValueError, "positive, got 0"),
     "reduce": (lambda: Accelerator(cpu=True).reduce(mytorch.ones(1), "max"), ValueError, "got 'max'"),
@@ -307,7 +313,7 @@ def test_one_process_is_the_main_process():
 def test_trackers(tmp_path):
     class Mine(Tracker):
         name = "mine"
-        seen = []
+        seen, tracker = [], "a run"
 
         def log(self, values, step=None, **kwargs):
             self.seen.append((values, step))
@@ -316,7 +322,9 @@ def test_trackers(tmp_path):
     accelerator = Accelerator(cpu=True, log_with=["jsonl", mine], project_dir=tmp_path / "logs")
     accelerator.init_trackers("run", {"lr": 0.1})
     accelerator.log({"loss": mytorch.tensor(2.5), "epoch": 1}, step=3)
-    assert accelerator.get_tracker("mine") is mine
+    assert accelerator.get_tracker("mine") is mine and accelerator.get_tracker("mine", unwrap=True) == "a run"
+    with pytest.raises(ValueError, match=r"unknown tracker 'other'; .* started \['jsonl', 'mine'\]"):
+        accelerator.get_tracker("other")
     accelerator.end_training()
     assert json.loads((tmp_path / "logs/run.jsonl").read_text()) == {"step": 3, "loss": 2.5, "epoch": 1}
     assert json.loads((tmp_path / "logs/run.json").read_text()) == {"lr": 0.1}

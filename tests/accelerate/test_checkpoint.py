@@ -332,3 +332,22 @@ def test_a_program_that_ends_waits_for_its_checkpoint(tmp_path, disk):
         assert error == "" and checkpoint.find_problem(tmp_path / "c") == ""
     else:
         assert "was not written: OSError('no space left on device')" in error and not os.listdir(tmp_path)
+
+
+def test_the_first_checkpoint_without_a_problem(tmp_path):
+    """Of those of the folder, or of given ones; each that is passed over is a warning."""
+    for number in (2, 10, 9):
+        (tmp_path / f"checkpoint_{number}").mkdir()
+        (tmp_path / f"checkpoint_{number}" / "manifest.json").touch()
+    problems = {"checkpoint_10": "cut", "checkpoint_9": "torn"}
+    problem_of = lambda path: problems.get(path.name, "")  # noqa: E731
+    with pytest.warns(UserWarning, match="passed over the checkpoint") as warned:
+        assert checkpoint.last_good(tmp_path, problem_of=problem_of) == tmp_path / "checkpoint_2"
+    texts = [str(warning.message).removeprefix("passed over the checkpoint ") for warning in warned]
+    assert texts == [f"{tmp_path / 'checkpoint_10'}: cut", f"{tmp_path / 'checkpoint_9'}: torn"]
+    found = [tmp_path / "checkpoint_2", tmp_path / "checkpoint_10"]
+    assert checkpoint.last_good(tmp_path, found, problem_of) == found[0]
+    with pytest.raises(CheckpointError, match="no valid checkpoint found in .*checkpoint_10: cut$"):
+        checkpoint.last_good(tmp_path, found[1:], problem_of)
+    assert checkpoint.last_good(tmp_path, [], problem_of) is None
+    assert checkpoint.last_good(tmp_path / "none") is None

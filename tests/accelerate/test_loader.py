@@ -1,9 +1,12 @@
 """PreparedLoader: where it is, for any number of processes."""
 
+import numpy as np
 import pytest
 
 import mytorch
 from mytorch.accelerate import Accelerator, skip_first_batches, world
+from mytorch.accelerate.gradient_state import GradientState
+from mytorch.accelerate.loader import PreparedLoader
 from mytorch.utils.data import (
     BatchSampler,
     DataLoader,
@@ -12,6 +15,7 @@ from mytorch.utils.data import (
     SequentialSampler,
     get_worker_info,
 )
+from tests.each import each
 
 
 @pytest.fixture
@@ -293,3 +297,13 @@ def test_a_wrong_call_says_so(name, ranks):
     call, error, text = WRONG[name]
     with pytest.raises(error, match=text):
         call()
+
+
+@each("placed", [True, False])
+def test_batches_are_moved_to_the_device(placed, fake_cuda):
+    """Or stay where they are, with what is no tensor."""
+    loader = DataLoader([{"x": np.float32(i), "name": "a"} for i in range(4)], 2)
+    target = mytorch.device("cuda:1") if placed else None
+    batches = list(PreparedLoader(loader, target, GradientState(1)))
+    assert [batch["x"].device for batch in batches] == ["cuda:1" if placed else "cpu"] * 2
+    assert batches[1]["x"].cpu().tolist() == [2.0, 3.0] and batches[1]["name"] == ["a", "a"]

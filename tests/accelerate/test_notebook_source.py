@@ -85,6 +85,20 @@ def test_the_file_has_what_the_function_uses(notebook, tmp_path):
     assert source.index("class Base") < source.index("class Net") < source.index("def everything")
 
 
+def test_a_module_comes_from_its_file_if_it_has_no_name_there(tmp_path, monkeypatch):
+    """What is missing within it is an error of its own."""
+    (tmp_path / "package_of_mine").mkdir()
+    (tmp_path / "package_of_mine" / "part.py").write_text("import no_such_module")
+    monkeypatch.syspath_prepend(tmp_path)
+    file = tmp_path / "script.py"
+    file.write_text("def double(): return 2 * factor")
+    for name in ("elsewhere", "elsewhere.inner", "package_of_mine.elsewhere"):
+        assert call_function._module(name, str(file), {"factor": 3}).double() == 6
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(ModuleNotFoundError, match="no_such_module"):
+        call_function._module("package_of_mine.part", str(file), {})
+
+
 REFUSED = {
     "needs_it": r"__main__.needs_it: unused can't be sent to them \(.*object.*\): make it in the function",
     "needs_a_lambda": "small has no source: put it into a file",

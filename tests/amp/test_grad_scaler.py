@@ -6,8 +6,10 @@ import torch
 
 import mytorch
 from mytorch import Tensor, optim
+from mytorch import distributed as dist
 from mytorch.accelerate import MixedPrecisionOptimizer
 from mytorch.amp import GradScaler
+from tests.each import each
 
 INF, NAN = float("inf"), float("nan")
 OPTIONS = {"init_scale": 2.0**10, "growth_interval": 3}
@@ -74,6 +76,12 @@ def test_scale_stays_between_floor_and_cap():
     assert [scale for scale, _ in seen] == [8, 4, 2, 2, 2]
 
 
+def test_by_default_the_scale_grows_to_2_to_the_24th():
+    scaler = GradScaler(init_scale=2.0**24, growth_interval=1)
+    seen, _ = steps_of(mytorch, scaler, lambda p: optim.SGD(p, lr=0.1), [1, INF, 1, 1])
+    assert [scale for scale, _ in seen] == [2.0**24, 2.0**23, 2.0**24, 2.0**24]
+
+
 def test_gradients_are_unscaled_for_who_looks():
     p = mytorch.tensor([1.0, 2.0], requires_grad=True)
     optimizer, scaler = optim.SGD([p], lr=1), GradScaler(init_scale=8)
@@ -102,12 +110,13 @@ def test_gradients_elsewhere_and_of_other_kinds():
     assert scaler.found_inf(optimizer)
 
 
-def test_an_optimizer_with_a_step_of_its_own_skips():
-    class Own(optim.Optimizer):
-        def step(self, closure=None):
-            for p in self.param_groups[0]["params"]:
-                p.data._array[...] -= p.grad._array
+class Own(optim.Optimizer):
+    def step(self, closure=None):
+        for p in self.param_groups[0]["params"]:
+            p.data = p.data - p.grad
 
+
+def test_an_optimizer_with_a_step_of_its_own_skips():
     p = mytorch.tensor([1.0], requires_grad=True)
     optimizer, scaler = Own([p], {}), GradScaler(init_scale=2)
     for factor, expected in ((3.0, -2.0), (INF, -2.0)):
@@ -116,6 +125,46 @@ def test_an_optimizer_with_a_step_of_its_own_skips():
         scaler.step(optimizer)
         scaler.update()
         assert p.item() == expected
+
+
+@each("bad", range(3))
+def test_one_device_with_an_inf_skips_the_step_of_all(fake_cuda, bad):
+    """And halves the scale, whether one optimizer has them or each its own."""
+    places = "cuda:0", "cuda:1", "cpu"
+    for several in (False, True):
+        params = [mytorch.ones(2, device=place, requires_grad=True) for place in places]
+        parts = [[p] for p in params] if several else [params]
+        optimizers, scaler = [Own(part, {}) for part in parts], GradScaler(init_scale=4)
+        for i, p in enumerate(params):
+            scaler.scale((p * (INF if i == bad else 1.0)).sum()).backward()
+        for optimizer in optimizers:
+            scaler.step(optimizer)
+        found = [scaler.found_inf(optimizer) for optimizer in optimizers]
+        assert found == ([i == bad for i in range(3)] if several else [True])
+        scaler.update()
+        assert scaler.get_scale() == 2
+        expected = [1.0 if not several or i == bad else 0.0 for i in range(3)]
+        assert [p.tolist() for p in params] == [[x, x] for x in expected]
+
+
+def test_a_rank_with_an_inf_skips_the_step_of_all_in_its_group():
+    """Other ranks step; a group of one rank has nothing to share."""
+
+    def ranks():
+        dist.init_process_group()
+        rank, groups = dist.get_rank(), [dist.new_group([0, 1]), dist.new_group([2])]
+        found = []
+        for group in (None, groups[rank // 2]):
+            p = mytorch.tensor([1.0], requires_grad=True)
+            optimizer, scaler = optim.SGD([p], lr=1.0), GradScaler(init_scale=4, group=group)
+            scaler.scale((p * (INF if rank == 1 else 3.0)).sum()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            found.append((p.item(), scaler.get_scale()))
+        return found
+
+    skipped, stepped = (1.0, 2.0), (-2.0, 4.0)
+    assert dist.worlds.run(3, ranks) == [[skipped, skipped]] * 2 + [[skipped, stepped]]
 
 
 def half(values):

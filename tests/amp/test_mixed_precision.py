@@ -143,6 +143,70 @@ def test_weights_that_are_loaded_into_the_model_stay(assign):
         assert (master.numpy() == 1.5).all() and (p.data.numpy() == 1.5).all()
 
 
+def test_tensors_that_replace_the_weights_are_trained():
+    """Their gradients are cast, and they are rounded into; what wasn't replaced stays bound."""
+    model, optimizer = pair(lambda p: optim.SGD(p, lr=0.5))
+    first, *others = model.parameters()
+    for _ in range(2):
+        give_grads(model.parameters(), 0)
+        optimizer.step()
+    bound = optimizer._current_pairs()
+    assert [a is b for a, b in zip(optimizer._current_pairs(), bound, strict=True)] == [True] * len(bound)
+    first.data = mytorch.full(first.shape, 2.0).half().data
+    for p in (first, *others):
+        p.grad = np.ones(p.shape, np.float16)
+    optimizer.step()
+    assert (first.data.numpy() == 1.5).all() and (optimizer.masters()[0].numpy() == 1.5).all()
+
+
+def test_each_step_casts_the_gradients_of_then():
+    """Also where someone else than `zero_grad` of the optimizer has reset them."""
+    model, optimizer = pair(lambda p: optim.SGD(p, lr=1.0))
+    optimizer.load_masters([mytorch.zeros(p.shape) for p in model.parameters()])
+    for gradient, expected in ((1.0, -1.0), (4.0, -5.0)):
+        model.zero_grad()
+        for p in model.parameters():
+            p.grad = np.full(p.shape, gradient, np.float16)
+        optimizer.step()
+        assert every((p.numpy() == expected).all() for p in optimizer.masters())
+
+
+def test_gradients_that_are_held_are_added_in_float32():
+    """2048 + 1 + 1 is 2050, and 2048 in float16; what came after the last `hold_grads` is added, too."""
+    model, optimizer = pair()
+    first, *others = model.parameters()
+    for value in (2048.0, 1.0, 1.0):
+        first.grad = np.full(first.shape, value, np.float16)
+        optimizer.hold_grads()
+        assert first.grad is None
+    others[0].grad = np.full(others[0].shape, 3.0, np.float16)
+    first.grad = np.full(first.shape, 6.0, np.float16)
+    optimizer.release_grads()
+    assert (first.grad.numpy() == 2056).all() and (others[0].grad.numpy() == 3).all()
+    assert first.grad.dtype == np.float16 and every(p.grad is None for p in others[1:])
+    optimizer.release_grads()  # once
+    assert (first.grad.numpy() == 2056).all()
+
+
+def test_a_group_that_is_added():
+    model, more = layers(), layers(1)
+    model, optimizer = pair(lambda p: optim.SGD(p, lr=1.0), model)
+    wrong, *_ = layers(2).parameters()
+    half_parameters(more)
+    fits, *rest = more.parameters()
+    with pytest.raises(ValueError, match="needs float16 parameters, got one of float32"):
+        optimizer.add_param_group({"params": [fits, wrong]})
+    assert optimizer.masters_of([fits])[0] is fits and len(optimizer.param_groups) == 1
+    optimizer.add_param_group({"params": [fits, *rest], "lr": 0.5})
+    assert [p is q for p, q in zip(optimizer.parameters()[4:], [fits, *rest], strict=True)] == [True] * 4
+    for p in optimizer.parameters():
+        p.data = np.zeros(p.shape, np.float16)
+        p.grad = np.ones(p.shape, np.float16)
+    optimizer.step()
+    for p, expected in zip(optimizer.parameters(), [-1.0] * 4 + [-0.5] * 4, strict=True):
+        assert (p.data.numpy() == expected).all()
+
+
 def test_float32_weights_that_are_loaded_come_after_what_was_loaded_into_the_model():
     model, optimizer = pair(lambda p: optim.SGD(p, lr=0.5))
     model.load_state_dict({name: mytorch.full(p.shape, 2.0).half() for name, p in model.named_parameters()})

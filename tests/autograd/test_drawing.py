@@ -263,6 +263,31 @@ def test_the_steps_of_the_picture():
     assert page.data[1]["passed"] == dict.fromkeys(reached, "1")
 
 
+def test_one_gate_or_several():
+    loss, names = diamond()
+    texts = [step["text"] for step in step_through(loss, names=names).data]
+    assert texts[2].endswith("It passes 12 to mul (h), whose gate opens. Next: mul (h).")
+    assert texts[3].endswith("to w, whose gates open. Next: w, the last whose gate opened.")
+
+
+@pytest.mark.parametrize("factor, terms", [(1.234e5, ", 3 + 1.234e+05,"), (-1.234e5, "")])
+def test_a_sum_shows_its_terms_where_they_are_short(factor, terms):
+    h = mytorch.tensor(2.0, requires_grad=True).exp()
+    texts = [step["text"] for step in step_through(h * factor + h * 3, names={"h": h}).data]
+    assert f"The sum of its 2 gradients{terms} is {factor:.4g}. It passes" in texts[4]
+
+
+def test_a_frame_in_a_notebook_is_as_high_as_its_picture_or_scrolls():
+    x = mytorch.ones(2, requires_grad=True)
+    for steps, high in ((1, None), (40, 760)):
+        y = x
+        for _ in range(steps):
+            y = y.exp()
+        picture = draw(y.sum())
+        height = high or picture._diagram.height + 90
+        assert height <= 760 and f"height: {height:.0f}px" in picture._repr_html_()
+
+
 def test_devices_and_dtypes(device):
     x = mytorch.ones(2, 3, device=device, requires_grad=True)
     w = mytorch.full((3,), 2.0, dtype="float16", device=device, requires_grad=True)

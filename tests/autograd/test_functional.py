@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import mytorch
+from tests.each import each
 
 X = np.array([0.5, 1.0, 1.5])
 W = np.array([[0.3, -0.2, 0.9], [1.1, 0.4, -0.7]])
@@ -130,6 +131,25 @@ def test_create_graph():
         return m.autograd.grad((j * j).sum(), x)
 
     run(call)
+
+
+THIRD = {
+    "sin": lambda m, x: x.sin(), "exp": lambda m, x: (x * x).exp(),
+    "product": lambda m, x: x * x * (x + 1) * x,
+    "softmax": lambda m, x: m.nn.functional.softmax(m.stack([x, x * x]), 0)[0],
+    "gelu": lambda m, x: m.nn.functional.gelu(x) * x,
+}
+
+
+@each("name", THIRD)
+def test_gradients_within_gradients(name):
+    """What the inner functions were called with is gone when the outer ones need it."""
+
+    def third(m):
+        f = lambda x: THIRD[name](m, x)  # noqa: E731
+        return m.func.grad(m.func.grad(m.func.grad(f)))(m.tensor(0.3, dtype=m.float64)).item()
+
+    assert third(mytorch) == pytest.approx(third(torch), rel=1e-9)
 
 
 def test_results_have_no_history_unless_something_outside_wants_it():

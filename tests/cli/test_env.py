@@ -125,6 +125,19 @@ def test_with_gpus(capsys, monkeypatch):
     assert (gpu["CUDA of the driver"], gpu["CUDA runtime"], gpu["NCCL"]) == ("13.0", "12.8", "2.27.3")
 
 
+@pytest.mark.parametrize(
+    "out, err, text",
+    [
+        ("580.1, GPU A\n580.1, GPU B\n", "a warning", "580.1, GPU A; 580.1, GPU B"),
+        ("", "no driver\n", "no driver"), ("", "", "exit code 9"),
+    ],
+)
+def test_what_nvidia_smi_says(out, err, text, monkeypatch):
+    done = types.SimpleNamespace(returncode=9, stdout=out, stderr=err)
+    monkeypatch.setattr(env.subprocess, "run", lambda *a, **o: done)
+    assert env._nvidia_smi() == text
+
+
 def broken(*arguments, **options):
     raise RuntimeError("out\nof order")
 

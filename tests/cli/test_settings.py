@@ -200,6 +200,18 @@ def test_launch_can_take_a_switch_back(arguments, cpu, tmp_path, monkeypatch):
     assert (options.nnodes, options.master_port, options.num_processes) == (1, 29500, None)
 
 
+@pytest.mark.parametrize("arguments, timeout", [([], 30.0), (["--timeout", "5"], 5.0)])
+def test_the_checks_are_launched_once_and_wait_shortly(arguments, timeout, tmp_path, monkeypatch):
+    """Whatever the file says of a training."""
+    seen = []
+    monkeypatch.setattr(distributed_launch, "run", lambda options: seen.append(options) or 3)
+    path = written(tmp_path, "num_processes: 2\nmax_restarts: 4\ntimeout: 900\n")
+    assert main(["test", "--config", str(path), *arguments]) == 3
+    (options,) = seen
+    assert (options.max_restarts, options.timeout, options.num_processes) == (0, timeout, 2)
+    assert options.module and options.script == "mytorch.cli.checks"
+
+
 TELL = """
 import os
 names = ("MIXED_PRECISION", "GRADIENT_ACCUMULATION_STEPS", "DIST_TIMEOUT")

@@ -200,3 +200,32 @@ def test_gradients_of_a_shared_weight_are_added_where_the_first_one_is():
         loss, grad = program(), weight.grad.copy()
         assert loss.item() == step().item()
         np.testing.assert_array_equal(grad.numpy(), weight.grad.numpy())
+
+
+def test_what_is_returned_does_not_lie_in_an_input_that_gets_it():
+    def function(x):
+        y = (x * 2).tanh()
+        x.copy_(y)
+        return y
+
+    for returns in (function, lambda x: function(x).view(-1)):
+        x = mytorch.ones(4, 5)
+        y = capture(returns, x).optimized()(x)
+        x.zero_()
+        np.testing.assert_allclose(y.numpy(), np.tanh(np.float32(2)), 1e-6)
+
+
+def test_gradients_become_grad_directly_behind_their_vjp():
+    """One at a time is in memory of its own, at the most."""
+    model = nn.Sequential(nn.Linear(128, 128), nn.LayerNorm(128), nn.Linear(128, 128))
+
+    def step(x):
+        for parameter in model.parameters():
+            parameter.grad = None
+        model(x).square().sum().backward()
+
+    instructions = planned(capture(step, mytorch.randn(128, 128)).optimized())
+    names = [i.name for i in instructions if i.name in ("kernel.vjp", "host.set_grad")]
+    assert names == ["kernel.vjp", "host.set_grad", "host.set_grad"] * 3
+    for vjp, *stores in zip(*[iter([i for i in instructions if i.name in names])] * 3, strict=True):
+        assert [store.args[1] for store in stores] == [*vjp.outputs[-2:]] and len(vjp.kwargs["lazy"]) == 2

@@ -11,9 +11,10 @@ from mytorch import nn, optim
 from mytorch.backends.device import META, device_of
 from mytorch.backends.holding import HoldingArray, HoldingKind
 from mytorch.compiler import capture
-from mytorch.compiler.parts import placed as placing
-from mytorch.compiler.parts.assignment import Assignment, Demand
-from mytorch.compiler.parts.dataflow import Dataflow
+from mytorch.compiler.placing import placed as placing
+from mytorch.compiler.placing.assignment import Assignment
+from mytorch.compiler.placing.dataflow import Dataflow
+from mytorch.compiler.placing.demand import Demand
 from mytorch.core.tensor import raw_of
 from mytorch.models import GPT2, GPT2Config
 from mytorch.nn import functional as F
@@ -22,6 +23,9 @@ from tests import strict_cupy
 from tests.compiler.test_capture import FUNCTIONS as CAPTURED
 from tests.compiler.test_capture import X as SHAPE
 from tests.compiler.test_chunking import FUNCTIONS, X
+from tests.compiler.test_compiled_steps import CASES as STEPS
+from tests.compiler.test_compiled_steps import batch
+from tests.each import each
 
 
 class Apart(HoldingKind):
@@ -61,7 +65,7 @@ def anywhere(monkeypatch, choose):
         flow = Dataflow(program)
         devices = {group: choose(group) % len(room) for group in dict.fromkeys(flow.group.values())}
         found = Assignment(flow, devices)
-        return found, Demand(flow).peaks(found, len(room))
+        return found, Demand(flow).peaks(found.homes, found.copies, found.segments(), len(room))
 
     monkeypatch.setattr(placing, "assigned", assigned)
 
@@ -148,6 +152,28 @@ def test_a_training_step_on_gpus(fake_cuda, dropout):
         found, call, model = trained(lambda program: program.placed(limits), dropout, device="cuda:0")  # noqa: B023
         assert_equal(found, want)
         assert {p.device for p in model.parameters()} == {*call.devices}
+
+
+@each("name", STEPS)
+def test_training_steps_cross_anywhere(name, fake_cuda, monkeypatch):
+    """On one of three GPUs, and with instructions on any of them."""
+    strict_cupy.install(device_count=3)
+    make, optimizer, step = STEPS[name]
+    found = []
+    for seed in range(2):
+        draw = random.Random(seed)
+        anywhere(monkeypatch, lambda i: draw.randrange(3) if seed else 0)  # noqa: B023
+        mytorch.manual_seed(0)
+        with mytorch.device("cuda:0"):
+            model = make()
+            function = step(model, optimizer(model.parameters()))
+            program = capture(function, *[x.to("cuda:0") for x in batch(0)]).optimized()
+        call = program.placed([0, 1, 2]) if seed else program
+        values = [y for k in range(3) for y in elements(call(*[x.to("cuda:0") for x in batch(k)]))]
+        found.append(values + elements([*model.parameters(), *model.buffers()]))
+    for a, b in zip(*found, strict=True):
+        tolerances = (1e-5, 1e-6) if "clip" in name else (0, 0)
+        np.testing.assert_allclose(a, b, *tolerances)
 
 
 @pytest.mark.parametrize("optimized", [False, True])
@@ -285,3 +311,23 @@ def test_what_is_refused(fake_cuda):
         capture(lambda x: x.add_(1), mytorch.ones(3)).placed(["cpu"])
     with pytest.raises(NotImplementedError, match="has gaps between its elements"):
         capture(lambda x: x + 1, mytorch.ones(3, 4)[:, :2]).placed(["cpu"])
+
+
+def test_on_one_device_it_is_the_plain_program():
+    """The text, the values and the number of segments."""
+    model = nn.Linear(8, 8)
+    optimizer = optim.SGD(model.parameters(), lr=0.001)
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = model(x).square().sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    program = capture(step, mytorch.ones(2, 8)).optimized()
+    call = program.placed(["cpu", "meta"], {"cpu": "1MB"})
+    assert [segment.instructions for _, segment, _ in call._segments] == [program.instructions]
+    assert "\n".join([f"  {i}" for i in program.instructions]) in str(call) and call.nbytes == 0
+    first = call(mytorch.ones(2, 8))
+    assert program(mytorch.ones(2, 8)).item() < first.item()  # the same state

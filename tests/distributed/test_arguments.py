@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import mytorch
 import mytorch.distributed as dist
 from mytorch.distributed import ReduceOp
 
@@ -102,3 +103,19 @@ def test_arguments_that_do_not_fit(name):
     dist.init_process_group("fake", rank=0, world_size=2)
     with pytest.raises(kind, match=message):
         call()
+
+
+def test_tensors_of_one_collective_are_of_one_kind(fake_cuda):
+    dist.init_process_group("single")
+    x = mytorch.ones(2)
+    others = {
+        "dtypes float32 and float64": mytorch.ones(2, dtype=mytorch.float64),
+        "devices cpu and cuda:0": mytorch.ones(2, device="cuda:0"),
+        "devices cpu and cuda:1": mytorch.ones(2, device="cuda:1"),
+    }
+    for text, other in others.items():
+        with pytest.raises(ValueError, match=f"all_gather\\(\\): {text} differ"):
+            dist.all_gather([other], x)
+    found = [mytorch.zeros(2)]
+    dist.all_gather(found, x)
+    assert found[0].tolist() == [1, 1]

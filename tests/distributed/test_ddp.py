@@ -6,6 +6,7 @@ import torch
 
 import mytorch
 import mytorch.distributed as dist
+from mytorch import nn, optim
 from mytorch.distributed.ddp import DistributedDataParallel
 from tests.distributed import ddp_program as program
 from tests.distributed import training
@@ -235,3 +236,43 @@ def test_without_a_process_group_or_parameters():
         DistributedDataParallel(training.network())
     with pytest.raises(RuntimeError, match="no parameter requires a gradient"):
         DistributedDataParallel(training.network().requires_grad_(False))
+
+
+@pytest.mark.parametrize("sends, by_world", [(True, True), (False, True), (True, False)])
+def test_a_rank_without_more_data_takes_part_in_sending_buffers(sends, by_world):
+    """Rank 0 has one batch, rank 1 has three: gradients are halves of sums, buffers in the end rank 1's."""
+    x = mytorch.from_numpy(np.random.default_rng(0).standard_normal((2, 3, 4, 5)).astype(np.float32))
+    batches = [list(x[0, :1]), list(x[1])]
+
+    def model():
+        mytorch.manual_seed(0)
+        return nn.Sequential(nn.Linear(5, 3), nn.BatchNorm1d(3))
+
+    def ranks():
+        dist.init_process_group()
+        wrapped = DistributedDataParallel(model(), broadcast_buffers=sends)
+        optimizer = optim.SGD(wrapped.parameters(), lr=0.1)
+        with wrapped.join(divide_by_initial_world_size=by_world):
+            for batch in batches[dist.get_rank()]:
+                optimizer.zero_grad()
+                (wrapped(batch) ** 3).sum().backward()
+                optimizer.step()
+        return {name: value.numpy().copy() for name, value in wrapped.module.state_dict().items()}
+
+    alone = model()
+    optimizer, statistics = optim.SGD(alone.parameters(), lr=0.1), nn.BatchNorm1d(3)
+    for step in range(3):
+        optimizer.zero_grad()
+        for batch in [part[step] for part in batches if step < len(part)]:
+            ((alone(batch) ** 3).sum() / (2 if by_world or step == 0 else 1)).backward()
+        statistics(alone[0](batch))
+        optimizer.step()
+    found = dist.worlds.run(2, ranks)
+    for name, value in alone.named_parameters():
+        for rank in found:
+            np.testing.assert_allclose(rank[name], value.detach().numpy(), rtol=1e-4, atol=1e-5)
+    for name, value in statistics.state_dict().items():
+        if name.startswith("running"):
+            for rank in found if sends else found[1:]:
+                np.testing.assert_allclose(rank[f"1.{name}"], value.numpy(), rtol=1e-4, atol=1e-5)
+    assert [int(rank["1.num_batches_tracked"]) for rank in found] == ([3, 3] if sends else [1, 3])

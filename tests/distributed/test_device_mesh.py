@@ -120,3 +120,22 @@ def test_collectives_along_the_dims_of_a_world_of_threads():
     for rank, (found, place) in enumerate(ranks):
         row, column = divmod(rank, 3)
         assert found == [grid[:, column].sum(), grid[row].sum()] and place == (row, column)
+
+
+def test_a_rank_of_a_large_world_knows_the_shapes():
+    with_rank = {"backend": "fake", "rank": 1234, "world_size": 4096, "store": object()}
+    dist.init_process_group(**with_rank)
+    try:
+        mesh = dist.init_device_mesh("cpu", (64, 8, 8), mesh_dim_names=("dp", "pp", "tp"))
+        assert mesh.get_coordinate() == (19, 2, 2)
+        x, group = mytorch.zeros(16, 3, device="meta"), mesh.get_group("tp")
+        whole, part = mytorch.zeros(128, 3, device="meta"), mytorch.zeros(2, 3, device="meta")
+        dist.all_reduce(x, group=group)
+        dist.all_gather_into_tensor(whole, x, group=group)
+        dist.reduce_scatter_tensor(part, x, group=group)
+        dist.all_to_all_single(x, x.clone(), group=group)
+        assert x.is_meta and whole.shape == (128, 3) and part.shape == (2, 3)
+        with pytest.raises(ValueError, match="don't fit"):
+            dist.all_gather_into_tensor(part, x, group=group)
+    finally:
+        dist.destroy_process_group()

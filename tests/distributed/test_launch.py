@@ -5,12 +5,13 @@ import json
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 from unittest import mock
 
 import pytest
 
 from mytorch.cli import main
-from mytorch.distributed import job, launch, launcher_command
+from mytorch.distributed import job, launch, launcher_command, processes, remote_shell
 from mytorch.utils import start
 
 from .launched import (
@@ -324,3 +325,88 @@ def test_several_machines(tmp_path, monkeypatch):
     monkeypatch.setattr(launcher_command, "is_open_mpi", lambda path: False)
     text = " ".join(launcher_command.command(opts, 4, environment))
     assert text.startswith(f"mpiexec -f {hosts} -bind-to none -n 4 ")
+
+
+@pytest.fixture
+def runs(monkeypatch):
+    """What `run_job` does when each start of the ranks ends with a code, or a signal: `runs(codes)`."""
+
+    def of(codes, max_restarts, per_node=False, signal_at=None):
+        seen, codes = [], list(codes)
+
+        class Meeting:
+            def __init__(self, options, local_ranks):
+                seen.append(("meet", local_ranks))
+
+            def wait_for_nodes(self, caught):
+                seen.append(("wait", caught()))
+
+            def close(self, code):
+                seen.append(("close", code))
+
+        def run_once(options, ranks, local_ranks, rendezvous, signals):
+            seen.append((os.environ["MYTORCH_RESTART_COUNT"], ranks, local_ranks, rendezvous is not None))
+            signals.caught = 2 if signal_at == len(codes) else 0
+            return codes.pop(0)
+
+        monkeypatch.setenv("MYTORCH_RESTART_COUNT", "")
+        monkeypatch.setattr(job, "adopt_orphans", lambda: None)
+        monkeypatch.setattr(job, "Rendezvous", Meeting)
+        monkeypatch.setattr(launcher_command, "is_launched_per_node", lambda options: per_node)
+        monkeypatch.setattr(job, "_run_once", run_once)
+        code = job.run_job(options("--max_restarts", max_restarts), 4, 2)
+        return code, seen
+
+    return of
+
+
+def starts(count, together=False):
+    return [(str(attempt), 4, 2, together) for attempt in range(count)]
+
+
+def test_a_job_starts_again_until_it_succeeds_or_a_signal_comes(runs, capfd):
+    assert runs([3, 5, 0], 4) == (0, starts(3))
+    again = [f"mytorchrun: restart {i} of 4 after exit code {code}" for i, code in ((1, 3), (2, 5))]
+    assert capfd.readouterr().err.splitlines() == again
+    assert runs([3, 5], 1) == (5, starts(2))  # nothing says that it starts a third time
+    assert capfd.readouterr().err == "mytorchrun: restart 1 of 1 after exit code 3\n"
+    assert runs([130, 0], 3, signal_at=2) == (130, starts(1)) and capfd.readouterr().err == ""
+
+
+def test_all_nodes_come_before_each_start(runs):
+    first, second = starts(2, together=True)
+    expected = [("meet", 2), ("wait", 0), first, ("wait", 0), second, ("close", 0)]
+    assert runs([3, 0], 2, per_node=True) == (0, expected)
+
+
+def test_a_signal_is_forwarded_if_all_ranks_have_started(monkeypatch):
+    killed = []
+    monkeypatch.setattr(os, "kill", lambda pid, number: killed.append((pid, number)))
+    running = job.Job.__new__(job.Job)
+    running._process, running._grace = SimpleNamespace(poll=lambda: 0), 5.0
+    signals = SimpleNamespace(caught=15, is_repeated=False)
+    for targets, expected in ((None, []), ([], []), ([11, 12], [(11, 15), (12, 15)])):
+        running._signal_targets = lambda number, targets=targets: targets
+        running._forward_signal(signals, lambda: None)
+        assert killed == expected
+
+
+def test_what_a_daemon_gets_of_the_environment():
+    ours = {"MYTORCH_X": "1", "MASTER_ADDR": "a", "OPAL_PREFIX": "/mpi", "PMIX_PREFIX": "/pmix"}
+    others = {"MYTORCH_RUN_FOLDER": "/tmp/x", "MYTORCH_NODE_RANK": "0", "PATH": "/bin", "OPAL_X": ""}
+    assert remote_shell.daemon_environment({**ours, **others}) == ours
+    words = ["(", "PATH=/mpi/bin:$PATH", ";", "/mpi/bin/prted", "--daemonize", "--x", "'a b'", "--y", "z)"]
+    command = ["/mpi/bin/prted", "--x", "a b", "--y", "z"]
+    assert remote_shell.daemon_command(words) == command
+
+
+def test_children_that_were_adopted_are_reaped_and_the_command_is_not(monkeypatch):
+    command, other = (subprocess.Popen([sys.executable, "-S", "-c", ""]) for _ in range(2))
+    for process in (command, other):
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    monkeypatch.setattr(processes, "_children", lambda: {os.getpid(): [command.pid, other.pid]})
+    processes._reap(command.pid)
+    with pytest.raises(ChildProcessError):
+        os.waitpid(other.pid, os.WNOHANG)
+    assert command.wait(10) == 0 and command.returncode == 0
+    other.wait(10)

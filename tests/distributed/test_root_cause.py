@@ -106,3 +106,16 @@ def test_no_text_commands_the_terminal(tmp_path, capfd):
     assert "0?[2J" in text and "\n    of a line" in text and every(map(str.isprintable, text.split("\n")))
     handshake.print_message("machine 0 refused one: its name is \x1b[2J\n")
     assert capfd.readouterr().err == "mytorchrun: machine 0 refused one: its name is ?[2J?\n"
+
+
+@pytest.mark.parametrize("name, value", [
+    ("kind", "nonsense"), ("code", 0), ("code", 256), ("code", True), ("rank", -1), ("rank", 2**31),
+    ("traceback", [3]), ("finished", ["0"]), ("finished", 3), ("message", None),
+])
+def test_a_report_with_one_wrong_value_is_refused(name, value, tmp_path):
+    error(tmp_path, 0, "exception", 1.0)
+    report = json.loads((tmp_path / "error-0.json").read_text())
+    for code in (1, 255):
+        error_report.write_error(tmp_path, {**report, "code": code})
+    with pytest.raises(ValueError, match="an error report|error report is below"):
+        error_report.write_error(tmp_path, {**report, name: value})

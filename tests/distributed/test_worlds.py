@@ -16,6 +16,7 @@ from mytorch.accelerate import Accelerator
 from mytorch.distributed import worlds
 from mytorch.models import GPT2, GPT2Config
 from tests.distributed import training
+from tests.every import every
 
 SIZE = 4
 
@@ -164,6 +165,20 @@ def test_of_what_kind_it_is():
         dist.init_process_group("threads")
 
 
+def test_messages_come_in_the_order_of_the_receives():
+    def ranks():
+        rank, x, y = begun(), mytorch.zeros(1), mytorch.zeros(1)
+        if rank == 0:
+            first, second = dist.irecv(x, 1), dist.irecv(y)  # the second one from any rank
+            dist.send(x, 1)
+            assert second.wait() and first.wait()
+            return x.item(), y.item(), first.source_rank(), second.source_rank()
+        dist.recv(x, 0)  # both wait by now
+        dist.send(x + 1, 0), dist.send(x + 2, 0)
+
+    assert worlds.run(2, ranks)[0] == (1.0, 2.0, 1, 1)
+
+
 def stages(rank):
     """Two halves of a model on two ranks; the loss is the second one's."""
     mytorch.manual_seed(0)
@@ -252,3 +267,19 @@ def test_the_same_script_runs_alone_and_with_an_accelerator():
 
     assert script() == ([0.0], 1)
     assert worlds.run(3, script) == [([0.0, 1.0, 2.0], 3)] * 3
+
+
+def test_each_rank_has_a_gpu_of_its_own(fake_cuda):
+    def ranks():
+        rank = begun()
+        x = mytorch.arange(2.0, device=f"cuda:{rank}") + 10 * rank
+        total, mean, first, rows = x.clone(), x.clone(), x.clone(), mytorch.empty(4, device=x.device)
+        dist.all_reduce(total)
+        dist.all_reduce(mean, dist.ReduceOp.AVG)
+        dist.broadcast(first, 0)
+        dist.all_gather_into_tensor(rows, x)
+        assert every(y.device == x.device for y in (total, mean, first, rows))
+        return total.tolist(), mean.tolist(), first.tolist(), rows.tolist()
+
+    expected = [10.0, 12.0], [5.0, 6.0], [0.0, 1.0], [0.0, 1.0, 10.0, 11.0]
+    assert worlds.run(2, ranks) == [expected] * 2

@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
+import mytorch.distributed as dist
 from mytorch import optim
+from mytorch.distributed.ddp import DistributedDataParallel
 from tests.distributed import zero_program as program
 from tests.distributed.on_ranks import results_in_threads
 from tests.distributed.training import adamw, network, same, train, weights_of
@@ -91,3 +93,28 @@ ERRORS = {
 def test_what_is_refused(results, name):
     for rank in results[name]:
         assert ERRORS[name] in str(rank["error"]), rank["error"]
+
+
+@pytest.mark.parametrize("size", WORLDS)
+def test_a_group_that_is_added_later_is_shared_out_and_trains(size):
+    def trained(model, make, **options):
+        first, *rest = model.parameters()
+        optimizer = make([first], **options, lr=0.01)
+        for step in range(4):
+            if step == 1:
+                optimizer.add_param_group({"params": rest, "lr": 0.02})
+            program.train_step(model, optimizer, step)
+        mine = getattr(optimizer, "optim", optimizer).param_groups
+        rates = [group["lr"] for group in optimizer.param_groups]
+        return weights_of(model), rates, sum(len(group["params"]) for group in mine)
+
+    def ranks():
+        dist.init_process_group()
+        model = DistributedDataParallel(network())
+        return trained(model, dist.ZeroRedundancyOptimizer, optimizer_class=optim.AdamW)
+
+    weights, rates, _ = trained(network(), optim.AdamW)
+    found = dist.worlds.run(size, ranks)
+    same([rank[0] for rank in found], weights, rtol=1e-4, atol=1e-5)
+    assert [rank[1] for rank in found] == [rates] * size
+    assert sum(rank[2] for rank in found) == len(weights)

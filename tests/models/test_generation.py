@@ -9,6 +9,7 @@ from transformers.generation import logits_process
 
 import mytorch
 from mytorch.models import GPT2, GPT2Config, Llama, LlamaConfig, Sampler
+from mytorch.models.beam import Search
 from mytorch.models.generation import common_end, stream_text
 
 
@@ -104,6 +105,90 @@ def test_stop_tokens_end_rows_one_by_one():
     yielded = list(model.stream(prompts, 20, temperature=0, stop_tokens=[stop]))
     assert yielded[-1][1].item() == stop
     assert len(yielded) == max(len(r) - len(p) for r, p in zip(rows, prompts, strict=True))
+
+
+def test_a_first_token_that_stops_is_the_only_one():
+    model, prompts = tiny(), [[1], [2, 3]]
+    first = model.generate(prompts, 1, temperature=0)
+    for row, prompt in zip(first, prompts, strict=True):
+        found = model.generate(prompts, 5, temperature=0, stop_tokens=[row[-1]])
+        assert found[prompts.index(prompt)] == row
+        assert model.generate([prompt], 5, temperature=0, stop_tokens=[row[-1]]) == [row]
+
+
+def log_probabilities(model, prompt, size, length):
+    """Those of all texts of 1 to `length` tokens of `size` after a prompt."""
+    texts = list(itertools.product(range(size), repeat=length))
+    logits = model(mytorch.tensor([[*prompt, *text] for text in texts]))[:, len(prompt) - 1 : -1]
+    each = logits.log_softmax(-1).gather(2, mytorch.tensor(texts)[:, :, None])[:, :, 0]
+    sums = each.cumsum(1).tolist()
+    return {text[:n]: row[n - 1] for text, row in zip(texts, sums, strict=True) for n in range(1, length + 1)}
+
+
+@pytest.mark.parametrize("prompts", [[[1, 2]], [[1], [2, 3, 4]]])
+def test_as_many_beams_as_texts_find_the_best_of_all(prompts):
+    """Also behind padding, and with a stop token."""
+    model = tiny(vocab_size=5)
+    with mytorch.no_grad():
+        rows = model.generate(prompts, 3, num_beams=25, length_penalty=0.0)
+        stopped = model.generate(prompts, 3, num_beams=25, length_penalty=1.0, stop_tokens=[3])
+        for prompt, row, ended in zip(prompts, rows, stopped, strict=True):
+            found = log_probabilities(model, prompt, 5, 3)
+            assert row == [*prompt, *max((t for t in found if len(t) == 3), key=found.get)]
+            ends = [t for t in found if 3 not in t[:-1] and (len(t) == 3 or t[-1] == 3)]
+            assert ended == [*prompt, *max(ends, key=lambda t: found[t] / len(t))]
+
+
+def test_a_search_ends_when_no_beam_can_become_better():
+    for last, is_over in ((-1.0, True), (-0.5, False)):
+        search = Search(num_beams=1, length_penalty=0.0, stop_tokens={0})
+        search.ended.append((-1.0, [0]))
+        assert search.step(mytorch.tensor([[-9.0, last, -3.0]])) == [(0, 1)]
+        assert search.is_over == is_over and search.best() == ([0] if is_over else [1])
+        assert search.step(mytorch.tensor([[-9.0, -1.0, -3.0]])) == [(0, 0 if is_over else 1)]
+
+
+def test_a_text_that_ends_is_set_aside_if_it_is_among_the_best():
+    """As many as there are beams, as in transformers; the beams are of those that go on."""
+    for stop, ended in ((-1.0, [(-1.0, [0])]), (-2.5, [])):
+        search = Search(num_beams=1, length_penalty=0.0, stop_tokens={0})
+        assert search.step(mytorch.tensor([[stop, -2.0, -3.0]])) == [(0, 1)]
+        assert search.ended == ended and search.beams == [(-2.0, [1])] and search.is_over == bool(ended)
+
+
+def test_positions_of_rows_with_padding():
+    """Each row counts from its first token; what padding has is of no use."""
+    cache = tiny().new_cache(3, 8, [2, 0, 1])
+    assert cache.positions(4).tolist() == [[0, 0, 0, 1], [0, 1, 2, 3], [0, 0, 1, 2]]
+    cache.length = 4
+    assert cache.positions(2).tolist() == [[2, 3], [4, 5], [3, 4]]
+    cache.reorder(mytorch.tensor([2, 2, 0]))
+    assert cache.positions(1).tolist() == [[3], [3], [2]]
+    with pytest.raises(ValueError, match="9 tokens exceed the 8 of the cache"):
+        cache.positions(5)
+    plain = tiny().new_cache(3, 8)
+    plain.reorder(mytorch.tensor([2, 2, 0]))
+    assert plain.positions(4) == slice(0, 4)
+
+
+def test_new_weights_are_smaller_where_layers_add_up():
+    for layers in (2, 8):
+        model = tiny(vocab_size=64, num_hidden_layers=layers, hidden_size=64, initializer_range=0.1)
+        stds = {"q_proj": [], "o_proj": [], "up_proj": [], "down_proj": [], "embed_tokens": [], "lm_head": []}
+        for name, p in model.named_parameters():
+            if (kind := name.split(".")[-2]) in stds:
+                stds[kind].append(p.detach().square().mean().item())
+        residual = 0.1 / (2 * layers) ** 0.5
+        expected = {kind: residual if kind in ("o_proj", "down_proj") else 0.1 for kind in stds}
+        found = {kind: np.mean(values) ** 0.5 for kind, values in stds.items()}
+        assert found == pytest.approx(expected, rel=0.05)
+
+
+@pytest.mark.parametrize("name", ["head_dim", "sliding_window", "vocab_size", "num_key_value_heads"])
+def test_a_configuration_has_positive_sizes(name):
+    for wrong, message in ((-1, f"{name} must be at least 1"), (2.5, f"{name} must be an int, got 2.5")):
+        with pytest.raises(ValueError, match=message):
+            LlamaConfig(**{"num_attention_heads": 1, name: wrong})
 
 
 def test_stop_strings_end_a_row():

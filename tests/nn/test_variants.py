@@ -204,6 +204,21 @@ def test_use_fused_outside_of_a_block():
         F.use_fused(False, auto=True)
 
 
+PROGRAMS = {  # the choice: whether attention stays one instruction
+    "kernels": ({}, {}, True), "no kernels": ({"mode": False}, {}, False),
+    "references": ({"auto": True}, {}, False), "a call without": ({}, {"fused": False}, False),
+    "a call's reference": ({}, {"auto": True}, False),
+}
+
+
+@pytest.mark.parametrize(("mode", "choice", "is_kept"), PROGRAMS.values(), ids=PROGRAMS)
+def test_programs_are_of_the_variants_that_are_chosen(mode, choice, is_kept):
+    q = mytorch.randn(1, 2, 8, 4)
+    with F.use_fused(**mode):
+        program = mytorch.capture(lambda q: F.scaled_dot_product_attention(q, q, q, **choice), q)
+    assert ("kernel" in {i.name for i in program.instructions}) is is_kept
+
+
 def test_an_error_ends_the_choice(ran):
     layer = nn.Linear(3, 2, auto=True)
     with pytest.raises(RuntimeError):

@@ -17,6 +17,8 @@ from mytorch import nn, profiler, stream
 from mytorch.nn import functional as F
 from mytorch.profiler import ProfilerAction, ProfilerActivity, profile, record_function, schedule
 from mytorch.profiler.chrome_trace import trace_events, write_trace
+from mytorch.profiler.memory import Change, MemoryRecord
+from mytorch.profiler.texts import text_of_number, text_of_time
 from tests.every import every
 
 
@@ -284,6 +286,28 @@ def test_memory_who_holds_what():
     assert sum(change.nbytes for change in held) == highest
     summary = prof.memory_summary()
     assert summary.startswith("peak 11.7") and "(before the trace)" in summary and "cos" not in summary
+
+
+def test_a_trace_counts_the_memory_of_each_device():
+    memory = MemoryRecord()
+    for time, nbytes, place in ((4.0, 100, "cpu"), (5.0, 30, "cuda:0"), (6.0, 7, "cpu"), (7.0, -100, "cpu")):
+        memory.changes.append(Change(time, nbytes, place, None))
+    events = trace_events([], 5.0, memory)
+    assert [(e["ph"], e["ts"]) for e in events] == [("C", 0.0), ("C", 0.0), ("C", 1e6), ("C", 2e6)]
+    assert [e["args"] for e in events] == [
+        {"cpu": 100}, {"cpu": 100, "cuda:0": 30}, {"cpu": 107, "cuda:0": 30}, {"cpu": 7, "cuda:0": 30}
+    ]
+
+
+def test_counts_and_times_as_text():
+    counts = {0: "0", 999: "999", 1000: "1.000 K", 999999: "999.999 K", 1e6: "1.000 M", 2.5e9: "2.500 G"}
+    assert {n: text_of_number(n) for n in counts} == counts and text_of_number(1e12) == "1.000 T"
+    times = {0.5: "0.500us", 999: "999.000us", 1000: "1.000ms", 1e6: "1.000s", 2.5e7: "25.000s"}
+    assert {t: text_of_time(t) for t in times} == times == {t: theirs_of_time(t) for t in times}
+
+
+def theirs_of_time(microseconds):
+    return torch.autograd.profiler_util._format_time(microseconds)
 
 
 def test_what_a_vjp_keeps_is_held_by_its_operation():

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import mytorch
-from mytorch import nn, optim, stream
+from mytorch import distributed, nn, optim, stream
 from mytorch.cli import main, top
 from mytorch.core.grad_mode import _state
 from mytorch.distributed import processes
@@ -101,6 +101,33 @@ def test_operations_write_the_page(folder):
     assert (mine().step, mine().tokens_per_second) == (7, 1000.0)
     stream.unpublish()
     assert not page.read_pages() and _state.stream is None
+
+
+def test_a_collective_ends_with_its_work():
+    """It may begin while others run, and is no part of them."""
+
+    def ranks():
+        distributed.init_process_group()
+        work = distributed.all_reduce(mytorch.ones(2), async_op=True)
+        mytorch.ones(2).exp()
+        before = mine()
+        work.wait()
+        return before.seconds["communication"], mine().seconds["communication"]
+
+    stream.publish()
+    assert every(before < after for before, after in distributed.worlds.run(2, ranks))
+    assert not mine().is_running and mine().operation == "exp"
+
+
+def test_reading_keeps_no_file_open(folder, monkeypatch):
+    stream.publish()
+    (folder / f"mytorch-page-{os.getuid()}-{os.getpid()}").write_text("no page")
+    for processes_folder in (page._PROCESSES, folder / "none"):
+        monkeypatch.setattr(page, "_PROCESSES", processes_folder)
+        before = os.listdir("/proc/self/fd")
+        for _ in range(2):
+            page.read_pages(refused=[])
+        assert os.listdir("/proc/self/fd") == before
 
 
 def test_an_operation_ends_after_the_page():

@@ -69,6 +69,24 @@ def test_arrays_keep_their_number_and_operators_name_their_sides():
     assert repr(add).startswith("#2 %4:float64[2,3] = add left=%3:float64[2,3] right=%1:float32[2,3]")
 
 
+def test_numbers_begin_with_1():
+    """Those of operations and of arrays, each time that nothing else records."""
+    for _ in range(2):
+        with record() as instructions:
+            (mytorch.ones(2) + mytorch.zeros(2)).exp()
+        assert [(i.number, i.name) for i in instructions] == [(1, "add"), (2, "exp")]
+        assert [[a.number for a in (*i.inputs, *i.outputs)] for i in instructions] == [[1, 2, 3], [3, 4]]
+
+
+@pytest.mark.parametrize("place", ["cpu", "cuda:0", "cuda:1"])
+def test_an_array_is_recorded_with_its_device(place, fake_cuda):
+    x = mytorch.ones(2, 3, device=place)
+    with record() as instructions:
+        x.exp()
+    (operand,), (result,) = instructions[0].inputs, instructions[0].outputs
+    assert operand[1:] == result[1:] == ((2, 3), np.dtype("float32"), place, 24)
+
+
 def test_all_arrays_of_an_op_with_any_number_of_them_are_shown():
     x, y = mytorch.ones(2, 3), mytorch.ones(2, 3)
     with record() as instructions:

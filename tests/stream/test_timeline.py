@@ -56,6 +56,13 @@ def test_lanes_and_idle_time():
     assert line.bars[0, "compute"][0].height == 1.0 > line.bars[0, "compute"][1].height > 0.3
 
 
+def test_bars_are_as_high_as_their_bytes_in_decades():
+    for sizes, heights in (((0,), [1.0]), ((40000, 4000, 400, 4, 0), [1.0, 0.825, 0.65, 0.3, 0.3])):
+        listed = [instruction(i, "add", "forward", i, 1.0, nbytes=n) for i, n in enumerate(sizes)]
+        bars = make_timeline(listed).bars[0, "compute"]
+        assert [bar.height for bar in bars] == pytest.approx(heights)
+
+
 def test_other_threads_have_a_lane(tmp_path, capsys):
     """They aren't lost where they run while the first thread does, in a log and in a trace of it."""
     writer = LogWriter(tmp_path / "ops.log")

@@ -220,6 +220,10 @@ def test_wrong_input(call, message):
 def test_ids_beyond_uint16():
     tokenizer = BPETokenizer({CHAR_OF_BYTE[b]: b for b in range(256)} | {"x" * 9: 70_000}, [])
     assert tokenizer.vocab_size == 70_001 and tokenizer.encode_to_numpy("a").dtype == np.uint32
+    for last, dtype in ((2**16 - 1, np.uint16), (2**16, np.uint32)):
+        tokenizer = BPETokenizer({CHAR_OF_BYTE[b]: b for b in range(256)} | {"xx": last}, [("x", "x")])
+        array = tokenizer.encode_to_numpy("xx")
+        assert array.dtype == dtype and array.tolist() == [last]
 
 
 def test_a_word_that_is_a_special_token_stays_text():

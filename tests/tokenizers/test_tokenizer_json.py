@@ -101,6 +101,23 @@ def test_a_file_of_the_first_format(tmp_path):
     assert from_tokenizer_json(tmp_path).encode(TEXT) == trained().encode(TEXT)
 
 
+@pytest.mark.parametrize("key, value", [("split", False), ("split", True), ("prepend_scheme", "first")])
+def test_what_metaspace_is_without_a_key(tmp_path, key, value):
+    """As the library reads it: a word begins with each space, and one is put before each text."""
+    vocab = {token: i for i, token in enumerate(["<unk>", "<s>", "</s>", "▁", "a", "a▁", "▁a"])}
+    metaspace = pre_tokenizers.Metaspace(**{"prepend_scheme": "always", "split": True} | {key: value})
+    made = llama(model=models.BPE(vocab, [("a", "▁"), ("▁", "a")], unk_token="<unk>"), normalizer=None)
+    made.pre_tokenizer = metaspace
+    content, found = json.loads(made.to_str()), []
+    for _ in range(2):
+        (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+        theirs = tokenizers.Tokenizer.from_str(json.dumps(content))
+        found.append(from_tokenizer_json(tmp_path).encode("a a</s>a", "all"))
+        assert found[-1] == theirs.encode("a a</s>a", add_special_tokens=False).ids
+        content["pre_tokenizer"].pop(key, None)
+    assert (found[0] == found[1]) == (value is True)
+
+
 BERT = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "##b", "def"]
 FAMILIES = {
     "GPT2Tokenizer": (trained().vocab, trained().merges, BPETokenizer),
@@ -121,6 +138,24 @@ def test_families_as_transformers_saves_them(tmp_path, name):
     assert ids == theirs.encode(TEXT)
     if kind is not WordPieceTokenizer:
         assert (ours.bos_token_id, ours.eos_token_id) == (theirs.bos_token_id, theirs.eos_token_id)
+
+
+@pytest.mark.parametrize("key", ["lowercase", "strip_accents", "clean_text", "handle_chinese_chars"])
+def test_options_of_bert_that_are_not_given(tmp_path, key):
+    """A key that isn't there is as true; null is, too, of accents where the text becomes lower case."""
+    vocab = {t: i for i, t in enumerate([*BERT, "é", "##é", "É", "中", "##中", "中a", "e", "E"])}
+    theirs = transformers.BertTokenizer(vocab=vocab)
+    theirs.save_pretrained(tmp_path)
+    content = json.loads((tmp_path / "tokenizer.json").read_text())
+    expected = from_tokenizer_json(tmp_path).encode("É中a \x01a")
+    content["normalizer"][key] = False
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    other = from_tokenizer_json(tmp_path).encode("É中a \x01a")
+    oracle = tokenizers.Tokenizer.from_str(json.dumps(content))
+    assert other == oracle.encode("É中a \x01a", add_special_tokens=False).ids != expected
+    del content["normalizer"][key]
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    assert from_tokenizer_json(tmp_path).encode("É中a \x01a") == expected
 
 
 def test_the_configuration_beside_the_file(tmp_path):

@@ -52,8 +52,8 @@ class FunctionPrinter(PythonPrinter):
         inputs, body = self.program.inputs, []
         body += [f"{name_of(x)} = arranged({name_of(x)}, {x.strides})" for x in self.program.loose]
         if self.checks is not None:
-            given = ", ".join(map(name_of, (*inputs, *self.program.state)))
-            body.append(f"bounds = checks.begin({given})")
+            args = ", ".join(map(name_of, (*inputs, *self.program.state)))
+            body.append(f"bounds = checks.begin({args})")
         unused = last_uses(self.program, self.instructions)
         for k, (i, last) in enumerate(zip(self.instructions, unused, strict=True)):
             if not (i.outputs and i.outputs[0] in self.is_once):
@@ -90,10 +90,10 @@ class FunctionPrinter(PythonPrinter):
         number, is_vjp = self.numbers[i], i.name == "kernel.vjp"
         maker = next((x for x in self.instructions if is_vjp and i.args[0] in x.outputs), None)
         self.namespace[f"step{number}"] = RecordedStep(i, maker)
-        given = self.argument(tuple(i.args[i.name == "kernel" :]))
+        args = self.argument(tuple(i.args[i.name == "kernel" :]))
         origin = "" if maker is None else f", block{self.numbers[maker]}"
         made = self.argument(tuple([x for x in i.outputs if x.dtype.kind != "O"]))
-        head = f"with step{number}({given}{origin}) as block{number}:"
+        head = f"with step{number}({args}{origin}) as block{number}:"
         return [head, *indented([*lines, f"block{number}.outputs = {made}"])]
 
 

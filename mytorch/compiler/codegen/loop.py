@@ -111,8 +111,8 @@ class Loop:
         """Computes the same as the compiled loop, step by step; where there is no Numba."""
         *arrays, rows, n = arrays
         shapes = {FULL: (rows, n), ROW: (rows, 1), COLUMN: (n,), SCALAR: ()}
-        given = zip(arrays, self.inputs, strict=False)
-        values = {f"x{k}": x.reshape(shapes[kind]) for k, (x, kind) in enumerate(given)}
+        pairs = zip(arrays, self.inputs, strict=False)
+        values = {f"x{k}": x.reshape(shapes[kind]) for k, (x, kind) in enumerate(pairs)}
         stored = {f"v{k}": arrays[x] for k, x in self.places}
         stored |= {f"v{k}": y for k, y in zip(self.own, arrays[len(self.inputs) :], strict=True)}
         last_use = {a: k for k, step in enumerate(self.steps) for a in step.args}

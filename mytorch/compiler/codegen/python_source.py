@@ -161,8 +161,8 @@ class PythonPrinter:
         return self._results(i, f"{name}({', '.join(map(self.argument, args))})")
 
     def _vjp(self, i: Instruction) -> list[str]:
-        given = [*map(self.argument, i.args), *[f"{k}={self.argument(x)}" for k, x in i.kwargs.items()]]
-        return self._results(i, f"{self._named('vjp', run_vjp)}({', '.join(given)})")
+        args = [*map(self.argument, i.args), *[f"{k}={self.argument(x)}" for k, x in i.kwargs.items()]]
+        return self._results(i, f"{self._named('vjp', run_vjp)}({', '.join(args)})")
 
     def _results(self, i: Instruction, call: str) -> list[str]:
         """Returns the call of a kernel, which decides how its results lie in memory."""
@@ -199,7 +199,7 @@ class PythonPrinter:
     def _loop(self, i: Instruction) -> list[str]:
         loop, rows, n = i.kwargs["loop"], i.kwargs["rows"], i.kwargs["n"]
         sizes, places = {FULL: rows * n, ROW: rows, COLUMN: n, SCALAR: 1}, dict(loop.places)
-        given = [self._flat(x, sizes[kind]) for x, kind in zip(i.args, loop.inputs, strict=True)]
+        args = [self._flat(x, sizes[kind]) for x, kind in zip(i.args, loop.inputs, strict=True)]
         lines, stored = [], []
         module = "np" if self.target is CPU else "cupy"
         for k, y in zip(loop.outputs, i.outputs, strict=True):
@@ -207,11 +207,11 @@ class PythonPrinter:
             if k in places:  # in the memory of an input
                 x = i.args[places[k]]
                 array = name_of(x) if x in self.contiguous else f"writeable({name_of(x)})"
-                given[places[k]] = flattened
+                args[places[k]] = flattened
             if k not in places or self.target is not CPU:  # Triton's kernels get all outputs
                 stored.append(flattened)
             lines.append(f"{name_of(y)} = {array}")
-        return [*lines, f"{self.loops[i]}({', '.join([*given, *stored])}, {rows}, {n})"]
+        return [*lines, f"{self.loops[i]}({', '.join([*args, *stored])}, {rows}, {n})"]
 
     def _flat(self, x: Value, size: int) -> str:
         if x not in self.contiguous or x.size != size:

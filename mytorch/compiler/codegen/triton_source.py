@@ -53,13 +53,13 @@ def launched(loop: Loop, *arrays: RawArray) -> None:
         return
     columns = [p for p, k in enumerate(loop.outputs) if loop.steps[k].kind == COLUMN]
     grid = min(rows, _PARTS) if columns and n <= LONGEST else rows
-    given, count = [*arrays], len(loop.inputs)
+    pointers, count = [*arrays], len(loop.inputs)
     for p in columns:
-        given[count + p] = np.empty((grid, n), np.float32, like=arrays[0])
+        pointers[count + p] = np.empty((grid, n), np.float32, like=arrays[0])
     block = next_power_of_2(n) if n <= LONGEST else 2 * _BLOCK
-    launch(kernel, (grid,), *given, rows, n, BLOCK=block, num_warps=min(16, max(1, block // 256)))
+    launch(kernel, (grid,), *pointers, rows, n, BLOCK=block, num_warps=min(16, max(1, block // 256)))
     for p in columns:
-        arrays[count + p][...] = column_sums(given[count + p], np.dtype(np.float32))
+        arrays[count + p][...] = column_sums(pointers[count + p], np.dtype(np.float32))
 
 
 def flat(x: RawArray, size: int) -> RawArray:

@@ -160,7 +160,7 @@ class _Splitter:
 
         Args:
             known: the variables that have a value before.
-            after: those that are needed later.
+            after: the variables that are needed later.
         """
         lives = [after]
         for statement in reversed(body):

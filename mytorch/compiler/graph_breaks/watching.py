@@ -89,7 +89,7 @@ class Watcher:
 
     Attributes:
         changed_at: the functions and lines where the first change came about.
-        lines: the lines of the functions that run, those that run now or have run last.
+        lines: of each function that runs, the line that runs now or has run last.
     """
 
     def __init__(self, breaks: BreakPoints, snapshot: Snapshot | None):

@@ -16,7 +16,7 @@ import os
 import types
 import typing
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -42,7 +42,8 @@ _CONSTANT = (  # types whose objects never change, or are arrays and the like
     types.WrapperDescriptorType, types.MethodDescriptorType, types.ClassMethodDescriptorType,
     types.GetSetDescriptorType, types.MemberDescriptorType, type(collections.namedtuple("Pair", "x").x),
 )  # fmt: skip
-CONTAINERS = (list, tuple, dict, set, frozenset, collections.deque, types.MappingProxyType)
+MAPPINGS = (dict, types.MappingProxyType)
+CONTAINERS = (list, tuple, set, frozenset, collections.deque, *MAPPINGS)
 WRAPPERS = (  # of functions, in classes
     property, staticmethod, classmethod, functools.cached_property, functools.partialmethod,
     functools.singledispatchmethod,
@@ -74,8 +75,10 @@ def why_opaque(x: object, around: Around = frozenset()) -> str | None:
         return "a void of numpy"  # it may be a view of an array
     if type(x) in PLAIN or isinstance(x, _CONSTANT) or id(x) in around:
         return None
-    why = next(why for kinds, why in _COMPARED if isinstance(x, kinds))
-    return why(x, around | {id(x)})
+    for kinds, why in _COMPARED:
+        if isinstance(x, kinds):
+            return why(x, around | {id(x)})
+    return None
 
 
 def is_dynamic(x: object) -> bool:
@@ -97,7 +100,7 @@ def _of_array(x: np.ndarray, around: Around) -> str | None:
 def _of_container(x: Any, around: Around) -> str | None:
     if len(x) > LONGEST:
         return _a(f"{type(x).__name__} of {len(x):,} items")
-    items = [*x, *x.values()] if isinstance(x, Mapping) else x
+    items = [*x, *x.values()] if isinstance(x, MAPPINGS) else x
     items = [*items, x.default_factory] if isinstance(x, collections.defaultdict) else items
     text = _first(items, around)
     return _of_instance(x, around) if text is None else _a(f"{type(x).__name__} with {text}")

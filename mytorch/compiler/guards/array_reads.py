@@ -32,7 +32,7 @@ class ArrayReads:
         """Adds what a function loads, in other ways than in `from_numpy(name)`.
 
         Args:
-            loads: what it loads by names.
+            loads: the values that it loads by names.
         """
         sharing = [(x.code, x.offset) for x in loads if id(x.value) in _SHARING]
         shared = {(id(code), argument_of(code, offset)) for code, offset in sharing}

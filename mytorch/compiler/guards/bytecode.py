@@ -23,6 +23,7 @@ _LOADS = ("LOAD_GLOBAL", "LOAD_NAME")  # instructions of Python that load a glob
 _OF_OBJECTS = {"LOAD_GLOBAL", "LOAD_DEREF", "LOAD_NAME", "LOAD_FAST"}
 _ATTRIBUTE_LOADS = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR")
 _OF_ATTRIBUTES = (*_ATTRIBUTE_LOADS, "STORE_ATTR", "DELETE_ATTR")
+_NAMING = (*_LOADS, *_OF_ATTRIBUTES)
 _CALLS = ("PRECALL", "CALL", "CALL_FUNCTION", "CALL_METHOD")  # "CALL" after "PRECALL" in Python 3.11
 
 Instructions = list[dis.Instruction]
@@ -30,7 +31,7 @@ Modules = Container[tuple[int, int]]  # where code loads a module, by its id, an
 
 
 def names_in(code: types.CodeType) -> set[str]:
-    """Returns the names of globals and attributes in a function and in those that are defined in it."""
+    """Returns the names of globals and attributes in a function and in functions that are defined in it."""
     found = {name for inner in codes_in(code) for name in inner.co_names}
     return found.union(filter(None, _names_of_getattr(code)))
 
@@ -68,14 +69,14 @@ def attribute_loads_in(
     """
     found = [i for i in instructions_of(code) if i.opname != "EXTENDED_ARG"]
     for k, i in enumerate(found):
-        is_any = i.opname in (*_LOADS, *_OF_ATTRIBUTES) and i.argval in _ANY_ATTRIBUTE
-        if is_any and i.argval == "getattr":
+        if i.opname in _NAMING and i.argval == "getattr":
             arguments = _arguments_in(found[k + 1 :])
-            last = arguments[0][-1].offset if arguments and _is_path(arguments[0]) else None
-            if i.opname not in _LOADS or (id(code), last) not in modules:
+            if i.opname not in _LOADS or (id(code), _path_in(arguments)) not in modules:
                 yield i.offset, "getattr", _name_in(arguments)
-        elif is_any or i.opname in _ATTRIBUTE_LOADS:
-            yield i.offset, i.argval, None if is_any else i.argval
+        elif i.opname in _NAMING and i.argval in _ANY_ATTRIBUTE:
+            yield i.offset, i.argval, None
+        elif i.opname in _ATTRIBUTE_LOADS:
+            yield i.offset, i.argval, i.argval
 
 
 def _arguments_in(later: Instructions) -> list[Instructions]:
@@ -102,13 +103,15 @@ def argument_of(code: types.CodeType, offset: int) -> int | None:
     function is."""
     later = [i for i in instructions_of(code) if i.offset > offset and i.opname != "EXTENDED_ARG"]
     arguments = _arguments_in(later)
-    return arguments[0][-1].offset if len(arguments) == 1 and _is_path(arguments[0]) else None
+    return _path_in(arguments) if len(arguments) == 1 else None
 
 
-def _is_path(instructions: Instructions) -> bool:
-    """Returns whether instructions load an object, or an attribute of one by its name, as `nn.functional`."""
-    names = [i.opname for i in instructions]
-    return not _OF_OBJECTS.isdisjoint(names[:1]) and {*names[1:]} <= {"LOAD_ATTR"}
+def _path_in(arguments: list[Instructions]) -> int | None:
+    """Returns where the first argument of a call is loaded, if that is an object, or an attribute of one, by
+    its name, as `nn.functional`."""
+    names = [i.opname for i in arguments[0]] if arguments else []
+    is_path = not _OF_OBJECTS.isdisjoint(names[:1]) and {*names[1:]} <= {"LOAD_ATTR"}
+    return arguments[0][-1].offset if is_path else None
 
 
 def _name_in(arguments: list[Instructions]) -> str | None:
@@ -124,7 +127,7 @@ def instructions_of(code: types.CodeType) -> tuple[dis.Instruction, ...]:
 
 
 def codes_in(code: types.CodeType) -> Iterator[types.CodeType]:
-    """Yields the code of a function, and of those that are defined in it."""
+    """Yields the code of a function, and of the functions that are defined in it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):

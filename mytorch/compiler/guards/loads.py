@@ -70,7 +70,7 @@ class Loads:
                 name, value = f"{name}.{steps[k].argval}", self._entry(value, steps[k].argval)
             after = steps[min(k + 1, len(steps) - 1)]
             if isinstance(value, types.FunctionType) and after.opname == "LOAD_ATTR":
-                self._snapshot.keep(Place(value.__dict__, after.argval))
+                self._snapshot.guard(Place(value.__dict__, after.argval))
             if value is not MISSING and not self._imports(first, value, after):
                 yield Load(code, steps[k].offset, name, value)
             k += 1
@@ -95,7 +95,7 @@ class Loads:
 
     def _global(self, i: dis.Instruction, before: list[dis.Instruction]) -> object:
         for entries in (self._globals, vars(builtins)):
-            self._snapshot.keep(Place(entries, i.argval))
+            self._snapshot.guard(Place(entries, i.argval))
             if i.argval in entries:
                 return entries[i.argval]
         return MISSING
@@ -114,7 +114,7 @@ class Loads:
         except (ImportError, TypeError, ValueError):
             return MISSING
         name = name if names else name.partition(".")[0]
-        self._snapshot.keep(Place(sys.modules, name))
+        self._snapshot.guard(Place(sys.modules, name))
         self._last = sys.modules.get(name, MISSING)
         return self._last
 
@@ -125,7 +125,7 @@ class Loads:
         """Returns an attribute of a module; MISSING if there is none."""
         entries, is_constant = vars(module), is_foreign(module.__name__)
         if not is_constant:
-            self._snapshot.keep_attribute(module, "__class__")
+            self._snapshot.guard_attribute(module, "__class__")
         if name in entries:
             value = entries[name]
         elif is_constant or "__getattr__" not in entries:
@@ -134,7 +134,7 @@ class Loads:
             value = MISSING  # what a user's `__getattr__` returns, which isn't followed: see `watching`
         is_code = is_constant and is_pure(module.__name__) and not isinstance(value, PLAIN)
         if not is_code or value is MISSING:
-            self._snapshot.keep(Place(entries, name))
+            self._snapshot.guard(Place(entries, name))
         return value
 
 

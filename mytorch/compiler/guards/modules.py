@@ -10,11 +10,7 @@ import functools
 import os
 import sys
 import types
-from abc import ABC
 from importlib.machinery import EXTENSION_SUFFIXES
-from typing import Generic
-
-from ...nn.module import Module
 
 # Modules of Python whose functions and classes only compute.
 _PURE = {
@@ -52,6 +48,7 @@ _OF_ENVIRONMENT = {  # the ids of code with which functions read variables of th
 }  # fmt: skip
 # Modules whose functions Python calls itself, whenever an object goes, or a module is imported.
 _IMPLICIT = ("_weakrefset", "weakref", "importlib", "zipimport", "_frozen_importlib")
+_PACKAGE = __name__.partition(".")[0]
 _HEAP = 1 << 9  # the flag of a class that isn't built in
 
 
@@ -87,7 +84,7 @@ def is_numeric(module: types.ModuleType) -> bool:
 
 def is_mytorchs(module: object) -> bool:
     """Returns whether a module is the package's."""
-    return root_of(module) == root_of(__name__)
+    return root_of(module) == _PACKAGE
 
 
 def is_users(x: types.FunctionType | types.ModuleType) -> bool:
@@ -125,9 +122,3 @@ def is_compiled(kind: type) -> bool:
     file = getattr(sys.modules.get(kind.__module__), "__file__", None)
     is_included = file is None and kind.__module__ in sys.builtin_module_names
     return not kind.__flags__ & _HEAP or is_included or (file or "").endswith(tuple(EXTENSION_SUFFIXES))
-
-
-def has_own_attributes(kind: type) -> bool:
-    """Returns whether no methods but the user's know of attributes of a class, those of a module excepted."""
-    known = {object, ABC, Generic, *Module.__mro__}
-    return all([x in known or not is_foreign(x.__module__) for x in kind.__mro__])

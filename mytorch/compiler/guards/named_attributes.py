@@ -1,12 +1,20 @@
-"""Which attributes of objects a program depends on: those that functions name."""
+"""The attributes of objects that a program depends on: those attributes that functions name."""
 
 from __future__ import annotations
 
+import types
+from abc import ABC
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Generic
 
+from ...core.tensor import Tensor
+from ...nn.module import Module
+from .allowed import HOLDERS
 from .bytecode import Uses
+from .modules import is_foreign, is_mytorchs
 
+_KNOWN = {object, ABC, Generic, *Module.__mro__}
 _OF_CALLABLES = ("func", "args", "keywords", "__self__", "__func__", "__wrapped__")
 
 
@@ -15,7 +23,7 @@ class _Named:
     """Attributes of a module, an object or a class that are followed as soon as functions name them.
 
     Attributes:
-        followed: the names of those that were followed, or never are.
+        followed: the names of the attributes that were followed, or never are.
         owners: the ids of the object, or of the objects of the class; None for a module.
     """
 
@@ -50,16 +58,22 @@ class NamedAttributes:
         """Notes attributes that are computed when they are read."""
         self._computed.update(names)
 
-    def add(self, key: object, entries: Mapping, followed: set[str], owner: object = None) -> bool:
-        """Adds attributes, of which some are followed anyway; returns False if they are known.
+    def add(
+        self, key: object, entries: Mapping, names: Iterable[str], implicit: Iterable[str] = (),
+        owner: object = None,
+    ) -> bool:  # fmt: skip
+        """Adds attributes; returns False if they are known.
 
         Args:
             key: the module, object or class that has them.
+            names: the names of the attributes that may be followed.
+            implicit: the names of the attributes that are followed anyway.
             owner: the object, also if it is its class that has them; None for a module.
         """
         if (known := self._all.get(id(key))) is not None:
             known.owners += [id(owner)]  # type: ignore[operator]
             return False
+        followed = ({*entries} - {*names}).union(implicit)
         self._all[id(key)] = _Named(entries, followed, None if owner is None else [id(owner)])
         return True
 
@@ -93,3 +107,31 @@ class NamedAttributes:
             return named.entries.keys() & self._uses.names
         others = known.difference(*[self._found_as.get(owner, ()) for owner in named.owners])
         return {name for name in named.entries if not self._uses.accessed.get(name, others) <= others}
+
+
+def has_own_attributes(kind: type) -> bool:
+    """Returns whether no methods but the user's know of attributes of a class, those of a module excepted."""
+    return all([x in _KNOWN or not is_foreign(x.__module__) for x in kind.__mro__])
+
+
+def is_followed(x: object) -> bool:
+    """Returns whether an object consists of its attributes: one of a user's class, of the package's, or of
+    some of Python's."""
+    if not hasattr(x, "__dict__") or isinstance(x, (type, types.ModuleType, types.FunctionType)):
+        return False
+    module, is_function = type(x).__module__, "__wrapped__" in x.__dict__  # or something that stands for one
+    is_ours = is_mytorchs(module) and not isinstance(x, Tensor) and not is_function
+    return is_ours or isinstance(x, HOLDERS) or not is_foreign(module)
+
+
+def methods_of(x: object) -> list[str]:
+    """Returns the names of methods that were set on an object itself."""
+    return [name for name in x.__dict__ if callable(getattr(type(x), name, None))]
+
+
+def slots_of(x: object) -> list[str]:
+    """Returns the names of the attributes for which a user's class, or a base of it, has slots."""
+    with_slots = [base for base in type(x).__mro__ if "__slots__" in vars(base)]
+    bases = [base for base in with_slots if not is_foreign(base.__module__)]
+    found = [(name, slot) for base in bases for name, slot in vars(base).items()]
+    return [name for name, slot in found if isinstance(slot, types.MemberDescriptorType)]

@@ -76,11 +76,9 @@ class Place:
     def __init__(self, holder: Any, name: object):
         self.holder, self.name = holder, name
 
-    @property
     def key(self) -> tuple[int, type, object]:
-        """What tells a place from others: 1 and True are two names."""
-        owner = self.holder.owner if isinstance(self.holder, Attributes) else self.holder
-        return id(owner), type(self.name), self.name
+        """Returns what tells a place from others: 1 and True are two names."""
+        return id(owner_of(self.holder)), type(self.name), self.name
 
     def read(self) -> object:
         """Returns the value, or MISSING."""
@@ -135,6 +133,11 @@ class Variable(Place):
 
     def __str__(self) -> str:
         return "a variable of a closure"
+
+
+def owner_of(holder: object) -> object:
+    """Returns the object that has the attributes, or the mapping or cell itself."""
+    return holder.owner if isinstance(holder, Attributes) else holder
 
 
 def entries_of(mapping: Mapping) -> Mapping:

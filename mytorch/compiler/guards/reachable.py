@@ -16,19 +16,25 @@ from ...nn.hooks import Hooks
 from ...nn.module import REGISTRIES, Module
 from ...optim.lr_scheduler import LRScheduler
 from ...optim.optimizer import Optimizer
-from .allowed import CONTAINERS, HOLDERS, WRAPPERS, objects_in, parts_of, why_opaque
+from .allowed import CONTAINERS, MAPPINGS, WRAPPERS, objects_in, parts_of, why_opaque
 from .array_reads import ArrayReads
 from .bytecode import Uses, names_in, names_of_class
 from .loads import Load, Loads
-from .modules import has_own_attributes, is_foreign, is_mytorchs, is_numeric, is_users
-from .named_attributes import NamedAttributes
+from .modules import is_foreign, is_numeric, is_users
+from .named_attributes import (
+    NamedAttributes,
+    has_own_attributes,
+    is_followed,
+    methods_of,
+    slots_of,
+)
 from .places import Attributes, Place, Variable, content
 from .snapshot import Snapshot
 from .state_guards import PLAIN
 
 _RATES = {"param_groups", "get_last_lr", "_last_lr", "last_epoch"}
-_HELD = {*REGISTRIES, "_non_persistent_buffers_set"}  # a module's own, which are never replaced
-_LISTS_BUFFERS = {"state_dict", "load_state_dict"}  # those that aren't persistent excepted
+_HELD = {*REGISTRIES, "_non_persistent_buffers_set"}  # containers of a module that are never replaced
+_LISTS_BUFFERS = {"state_dict", "load_state_dict"}  # which leave out the buffers that aren't persistent
 _OF_CLASSES = {"__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__abstractmethods__"}
 _OF_OPTIMIZERS = {"state", "defaults", "param_groups", "pending_clip", "_group_states", "_hooks", "_stepped"}
 _OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__")
@@ -42,13 +48,13 @@ class Reachable:
     """Walks from a function through its closure, the globals that it names, the object that it is a method
     of, modules and their hooks, containers, dataclasses and instances of the user's classes.
 
-    Of instances of the user's classes, and of these, only attributes count that one of the functions names,
-    unless one gets at others by `getattr` or the like. Code of Python, NumPy and mytorch is taken as
-    constant; installed packages are followed as the user's own. What is opaque isn't: see `allowed`.
+    Of the user's classes and their instances only the attributes count that a function names, unless one gets
+    at attributes by `getattr` or the like. Code of Python, NumPy and mytorch is taken as
+    constant; installed packages are followed as the user's own code. Opaque objects aren't: see `allowed`.
 
     Args:
-        roots: what a function uses for certain.
-        inputs: where values may change.
+        roots: the objects that a function uses for certain.
+        inputs: the places where values may change.
 
     Attributes:
         snapshot: the guards of the values that were found.
@@ -111,11 +117,13 @@ class Reachable:
 
     def _inside(self, x: object) -> Iterator[object]:
         """Yields the objects of which one consists, and guards them."""
-        follow = next(follow for kinds, follow in _FOLLOW if isinstance(x, kinds))
-        yield from follow(self, x)
-        if names := _slots_of(x):
+        for kinds, follow in _FOLLOW:
+            if isinstance(x, kinds):
+                yield from follow(self, x)
+                break
+        if names := slots_of(x):
             for name in names:
-                self.snapshot.keep_attribute(x, name)  # or that it has no value
+                self.snapshot.guard_attribute(x, name)  # or that it has no value
             yield from self._of_dict(Attributes(x, names), names)
             yield from self._of_class(type(x))
         if "__wrapped__" in getattr(x, "__dict__", ()) and not isinstance(x, (Tensor, Module)):
@@ -128,7 +136,7 @@ class Reachable:
     def _of_tensor(self, x: Tensor) -> Iterator[object]:
         self.tensors[x] = None
         if hasattr(x, "__dict__"):  # a parameter, which may have more attributes
-            self._attributes.add(x, x.__dict__, set(), x)
+            self._attributes.add(x, x.__dict__, x.__dict__, (), x)
         if not is_foreign(type(x).__module__):
             yield type(x)
         if x._node is not None and x._node.hooks:
@@ -141,16 +149,16 @@ class Reachable:
 
     def _of_python_module(self, x: types.ModuleType) -> Iterator[object]:
         if is_users(x):
-            self._attributes.add(x, vars(x), set())
+            self._attributes.add(x, vars(x), vars(x))
             yield from self._of_dict(Attributes(x, ("__class__",)), ("__class__",))
 
     def _of_wrapper(self, x: object) -> Iterator[object]:
         for name in ("func", "args", "keywords") if isinstance(x, functools.partial) else ():
-            self.snapshot.keep_attribute(x, name)  # `__setstate__` replaces them
+            self.snapshot.guard_attribute(x, name)  # `__setstate__` replaces them
         yield from parts_of(x)
 
     def _of_array(self, x: np.ndarray) -> Iterator[object]:
-        self.snapshot.keep_array(x)
+        self.snapshot.guard_array(x)
         yield from objects_in(x)
 
     def _of_environment(self, x: os._Environ) -> Iterator[object]:
@@ -161,15 +169,16 @@ class Reachable:
         yield from self._of_instance(x)
 
     def _of_items(self, x: Any, is_ordered: bool = True) -> Iterator[object]:
-        if isinstance(x, Mapping):
-            self.snapshot.keep_names(x, is_ordered)
+        is_mapping = isinstance(x, MAPPINGS)
+        if is_mapping:
+            self.snapshot.guard_names(x, is_ordered)
         elif not isinstance(x, (tuple, frozenset)):
-            self.snapshot.keep_items(x)
+            self.snapshot.guard_items(x)
         for name, item in zip(getattr(x, "_fields", ()), x, strict=False):
             self._attributes.found(name, item)
-        self._array_reads.add_items(x.values() if isinstance(x, Mapping) else x)
+        self._array_reads.add_items(x.values() if is_mapping else x)
         yield from x  # also the keys of a dict
-        if isinstance(x, Mapping):
+        if is_mapping:
             yield from self._of_dict(x, x)
 
     def _of_module(self, x: Module) -> Iterator[object]:
@@ -178,15 +187,15 @@ class Reachable:
         yield from self._of_object(x, [name for name in x.__dict__ if name not in _HELD])
 
     def _of_instance(self, x: object) -> Iterator[object]:
-        if isinstance(x, Hooks) or _is_followed(x):
+        if isinstance(x, Hooks) or is_followed(x):
             yield from self._of_object(x, x.__dict__)
 
     def _of_object(self, x: object, names: Iterable[str]) -> Iterator[object]:
-        """Yields attributes of an object: of a user's class only those that functions name."""
+        """Yields attributes of an object: of a user's class only the attributes that functions name."""
         kind = type(x)
-        self.snapshot.keep_names(x.__dict__)
+        self.snapshot.guard_names(x.__dict__)
         if not is_foreign(kind.__module__):
-            self.snapshot.keep_attribute(x, "__class__")
+            self.snapshot.guard_attribute(x, "__class__")
         if has_own_attributes(kind):
             yield from self._of_own_attributes(x, [*names])
             return
@@ -201,7 +210,7 @@ class Reachable:
         yield from self._of_names(x, x, x.__dict__, names, implicit)
         for base in type(x).__mro__:
             if not is_foreign(base.__module__):
-                found = self.snapshot.keep_class(base)
+                found = self.snapshot.guard_class(base)
                 names = [name for name in found if name not in (*_OF_CLASSES, *_MAKES)]
                 self._attributes.add_computed(name for name in names if hasattr(found[name], "__get__"))
                 self.uses.is_dynamic = self.uses.is_dynamic or not _COMPUTE.isdisjoint(names)
@@ -213,20 +222,21 @@ class Reachable:
     ) -> Iterator[object]:  # fmt: skip
         """Yields those attributes of an object, or of its class, that needn't be named; others as soon as a
         function names them."""
-        if self._attributes.add(key, entries, {*entries} - {*names} | implicit, owner):
+        if self._attributes.add(key, entries, names, implicit, owner):
             yield from self._of_dict(entries, [name for name in names if name in implicit])
 
     def _of_optimizer(self, x: Optimizer) -> Iterator[object]:
         """Yields methods that an optimizer has got, and what those of a user's may use."""
         self._tuned.append(x)
-        self._attributes.add(x, Attributes(x, ("state", "defaults")), set(), x)
+        held = Attributes(x, ("state", "defaults"))
+        self._attributes.add(x, held, held, (), x)
         for group in x.param_groups:
             self.tensors.update(dict.fromkeys(group["params"]))
-        self.snapshot.keep_parameters(x)
-        self.snapshot.keep_names(x.__dict__)
-        self.snapshot.keep_names(x._hooks)
+        self.snapshot.guard_parameters(x)
+        self.snapshot.guard_names(x.__dict__)
+        self.snapshot.guard_names(x._hooks)
         if is_foreign(type(x).__module__):
-            yield from self._of_dict(x.__dict__, _methods_of(x))
+            yield from self._of_dict(x.__dict__, methods_of(x))
             return
         self._with_methods.append(x)
         yield from self._of_dict(x.__dict__, [name for name in x.__dict__ if name not in _OF_OPTIMIZERS])
@@ -235,20 +245,20 @@ class Reachable:
     def _of_scheduler(self, x: LRScheduler) -> Iterator[object]:
         """Yields methods that a schedule has got, and its optimizer; methods of its class run as they are."""
         self._tuned.append(x)
-        self.snapshot.keep_names(x.__dict__)
-        yield from self._of_dict(x.__dict__, _methods_of(x))
+        self.snapshot.guard_names(x.__dict__)
+        yield from self._of_dict(x.__dict__, methods_of(x))
         for base in type(x).__mro__:
             if not is_foreign(base.__module__):
-                found = self.snapshot.keep_class(base)
+                found = self.snapshot.guard_class(base)
                 for name in found.keys() - _OF_CLASSES:
-                    self.snapshot.keep(Place(found, name))
+                    self.snapshot.guard(Place(found, name))
         yield x.optimizer
 
     def _of_rates(self, x: Optimizer | LRScheduler) -> Iterator[object]:
         """Yields the options of an optimizer, or what a schedule holds."""
         if isinstance(x, Optimizer):  # whose load_state_dict() makes other dicts
-            self.snapshot.keep_attribute(x, "param_groups")
-            self.snapshot.keep_items(x.param_groups)
+            self.snapshot.guard_attribute(x, "param_groups")
+            self.snapshot.guard_items(x.param_groups)
         for options in x.param_groups if isinstance(x, Optimizer) else [x.__dict__]:
             yield from self._of_dict(options, [x for x in options if x not in ("params", "optimizer")])
 
@@ -257,7 +267,7 @@ class Reachable:
         if kind is type:
             self.uses.add_type()
         if isinstance(kind, ABCMeta):
-            self.snapshot.keep_registrations()
+            self.snapshot.guard_registrations()
         if not is_foreign(type(kind).__module__):
             yield type(kind)
         left_out = {*_OF_CLASSES, "step"} if issubclass(kind, Optimizer) else _OF_CLASSES  # it runs as it is
@@ -265,12 +275,12 @@ class Reachable:
             if is_foreign(base.__module__):
                 self.uses.stored |= names_of_class(base)
             else:
-                found = self.snapshot.keep_class(base)
+                found = self.snapshot.guard_class(base)
                 yield from self._of_dict(found, [name for name in found if name not in left_out])
 
     def _of_dict(self, entries: Mapping, names: Iterable[str]) -> Iterator[object]:
         for name in names:
-            if name in entries and self.snapshot.keep(Place(entries, name)):
+            if name in entries and self.snapshot.guard(Place(entries, name)):
                 x = self._attributes.found(name, entries[name])
                 if isinstance(name, str) and (text := why_opaque(x)) is not None:
                     self.opaque[name] = text
@@ -283,16 +293,19 @@ class Reachable:
             self.uses.stored |= names_in(function.__code__)
             return
         for cell in function.__closure__ or ():
-            if self.snapshot.keep(Variable(cell)):
+            if self.snapshot.guard(Variable(cell)):
                 yield content(cell)
         yield from self._of_dict(Attributes(function, _OF_FUNCTIONS), _OF_FUNCTIONS)
-        names = {*function.__code__.co_freevars, *names_in(function.__code__)}
-        if function.__dict__ or function.__name__ in names:  # which may give it some
-            self.snapshot.keep_names(function.__dict__)
-            found = {x: y for x, y in function.__dict__.items() if is_users(function) or not why_opaque(y)}
-            yield from self._of_dict(function.__dict__, found)
+        yield from self._of_attributes(function)
         if is_users(function):  # and none of a wrapper of the package
             yield from self._of_code(function)
+
+    def _of_attributes(self, function: types.FunctionType) -> Iterator[object]:
+        names = {*function.__code__.co_freevars, *names_in(function.__code__)}
+        if function.__dict__ or function.__name__ in names:  # which may give it some
+            self.snapshot.guard_names(function.__dict__)
+            found = {x: y for x, y in function.__dict__.items() if is_users(function) or not why_opaque(y)}
+            yield from self._of_dict(function.__dict__, found)
 
     def _of_code(self, function: types.FunctionType) -> Iterator[object]:
         """Yields what the instructions of a function load."""
@@ -327,24 +340,24 @@ class Reachable:
         if isinstance(x, type) and "__annotations__" not in vars(x):  # to ask would make them
             names = [name for name in names if name != "__annotations__"]
         for name in names:
-            self.snapshot.keep_attribute(x, name)
+            self.snapshot.guard_attribute(x, name)
         for found in [x.__annotations__] if "__annotations__" in names else []:
-            self.snapshot.keep_names(found, True)
+            self.snapshot.guard_names(found, True)
             for name in found:
-                self.snapshot.keep(Place(found, name))
+                self.snapshot.guard(Place(found, name))
 
     def _guard_absent_names(self) -> None:
         """Guards which attributes objects have, if functions may ask for some that aren't there."""
-        names, is_dynamic = self.uses.names, self.uses.is_dynamic
-        asks = is_dynamic or "hasattr" in names
-        modules = [x for x in self.seen.values() if isinstance(x, Module)]
-        if asks or "getattr" in names:
+        asks = self.uses.is_dynamic or "hasattr" in self.uses.names
+        lists_buffers = self.uses.is_dynamic or not self.uses.names.isdisjoint(_LISTS_BUFFERS)
+        if asks or "getattr" in self.uses.names:
             for x in filter(_has_names, self.seen.values()):
-                self.snapshot.keep_names(vars(x))
-        for kind in [kind for x in modules for kind in type(x).__mro__[:-1]] if asks else ():
-            self.snapshot.keep_class(kind)
-        for x in modules if is_dynamic or not names.isdisjoint(_LISTS_BUFFERS) else ():
-            self.snapshot.keep_items(x._non_persistent_buffers_set)
+                self.snapshot.guard_names(vars(x))
+        for x in [x for x in self.seen.values() if isinstance(x, Module)]:
+            for kind in type(x).__mro__[:-1] if asks else ():
+                self.snapshot.guard_class(kind)
+            if lists_buffers:
+                self.snapshot.guard_items(x._non_persistent_buffers_set)
 
 
 # Kinds of objects, and what follows one: the first that fits.
@@ -365,30 +378,8 @@ _FOLLOW: tuple[tuple[Any, Callable[[Reachable, Any], Iterator[object]]], ...] = 
 )
 
 
-def _is_followed(x: object) -> bool:
-    """Returns whether an object consists of its attributes: one of a user's class, of the package's, or of
-    some of Python's."""
-    if not hasattr(x, "__dict__") or isinstance(x, (type, types.ModuleType, types.FunctionType)):
-        return False
-    module, is_function = type(x).__module__, "__wrapped__" in x.__dict__  # or something that stands for one
-    is_ours = is_mytorchs(module) and not isinstance(x, Tensor) and not is_function
-    return is_ours or isinstance(x, HOLDERS) or not is_foreign(module)
-
-
 def _has_names(x: object) -> bool:
     """Returns whether functions may ask an object for attributes that aren't guarded otherwise."""
     if isinstance(x, (types.FunctionType, types.ModuleType)):
         return is_users(x)
     return isinstance(x, functools.partial) or (isinstance(x, Tensor) and hasattr(x, "__dict__"))
-
-
-def _methods_of(x: object) -> list[str]:
-    """Returns the names of methods that were set on an object itself."""
-    return [name for name in x.__dict__ if callable(getattr(type(x), name, None))]
-
-
-def _slots_of(x: object) -> list[str]:
-    """Returns the names of the attributes for which a user's class, or a base of it, has slots."""
-    bases = [base for base in type(x).__mro__ if not is_foreign(base.__module__)]
-    found = [(name, slot) for base in bases for name, slot in vars(base).items()]
-    return [name for name, slot in found if isinstance(slot, types.MemberDescriptorType)]

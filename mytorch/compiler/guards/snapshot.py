@@ -9,27 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from . import state_guards as guards
 from .places import Attributes, ClassAttributes, Place
-from .state_guards import (
-    KINDS,
-    LONGEST,
-    BasesGuard,
-    Comparison,
-    ElementsGuard,
-    Guard,
-    ItemsGuard,
-    LayoutGuard,
-    NamesGuard,
-    ParametersGuard,
-    RegistrationsGuard,
-    SetGuard,
-    ValueGuard,
-)
+from .state_guards import KINDS, LONGEST, Comparison, Guard
 
 __all__ = ["KINDS", "Snapshot"]
 _ORDER = (  # in which guards are compared: of several failures the first one is told
-    ValueGuard, RegistrationsGuard, BasesGuard, NamesGuard, ParametersGuard, ItemsGuard, SetGuard,
-    LayoutGuard, ElementsGuard,
+    guards.ValueGuard, guards.RegistrationsGuard, guards.BasesGuard, guards.NamesGuard,
+    guards.ParametersGuard, guards.ItemsGuard, guards.SetGuard, guards.LayoutGuard, guards.ElementsGuard,
 )  # fmt: skip
 
 
@@ -55,56 +42,57 @@ class Snapshot:
     def _add(self, guard: Guard) -> None:
         self._guards[type(guard)].append(guard)
 
-    def keep(self, place: Place) -> bool:
+    def guard(self, place: Place) -> bool:
         """Guards a value, or that there is none, unless it is an input; returns whether it does."""
         if self._inputs and place in self._inputs:
             return False
-        if place.key not in self._guarded:
-            self._guarded.add(place.key)
-            self._add(ValueGuard(place))
+        key = place.key()
+        if key not in self._guarded:
+            self._guarded.add(key)
+            self._add(guards.ValueGuard(place))
         return True
 
-    def keep_attribute(self, x: object, name: str) -> bool:
-        """Guards an attribute that isn't in a `__dict__`: see `keep`."""
-        return self.keep(Place(Attributes(x, (name,)), name))
+    def guard_attribute(self, x: object, name: str) -> bool:
+        """Guards an attribute that isn't in a `__dict__`: see `guard`."""
+        return self.guard(Place(Attributes(x, (name,)), name))
 
-    def keep_class(self, kind: type) -> ClassAttributes:
+    def guard_class(self, kind: type) -> ClassAttributes:
         """Guards the bases of a class, and which attributes it has; returns the attributes."""
         if kind not in self.classes:
             self.classes[kind] = ClassAttributes(kind)
-            self._add(BasesGuard(kind))
-            self.keep_names(self.classes[kind])
+            self._add(guards.BasesGuard(kind))
+            self.guard_names(self.classes[kind])
         return self.classes[kind]
 
-    def keep_registrations(self) -> None:
+    def guard_registrations(self) -> None:
         """Guards which classes are registered as subclasses of abstract ones."""
-        if not self._guards[RegistrationsGuard]:
-            self._add(RegistrationsGuard(abc.get_cache_token))
+        if not self._guards[guards.RegistrationsGuard]:
+            self._add(guards.RegistrationsGuard(abc.get_cache_token))
 
-    def keep_names(self, entries: Mapping, is_ordered: bool = False) -> None:
+    def guard_names(self, entries: Mapping, is_ordered: bool = False) -> None:
         """Guards which entries there are, and in which order."""
-        self._add(NamesGuard(entries, is_ordered, self._guarded))
+        self._add(guards.NamesGuard(entries, is_ordered, self._guarded))
 
-    def keep_items(self, x: Any) -> None:
+    def guard_items(self, x: Any) -> None:
         """Guards the items of a list, set or deque."""
-        self._add(SetGuard(x) if isinstance(x, set) else ItemsGuard(x))
+        self._add(guards.SetGuard(x) if isinstance(x, set) else guards.ItemsGuard(x))
 
-    def keep_parameters(self, optimizer: Any) -> None:
+    def guard_parameters(self, optimizer: Any) -> None:
         """Guards which parameters an optimizer has."""
-        self._add(ParametersGuard(optimizer))
+        self._add(guards.ParametersGuard(optimizer))
         for group in optimizer.param_groups:
-            self.keep_items(group["params"])
+            self.guard_items(group["params"])
 
-    def keep_array(self, x: np.ndarray) -> None:
+    def guard_array(self, x: np.ndarray) -> None:
         """Guards the elements of an array, unless it is long, and how they lie."""
-        self._add(LayoutGuard(x))
+        self._add(guards.LayoutGuard(x))
         if x.size <= LONGEST:
-            self._add(ElementsGuard(x))
+            self._add(guards.ElementsGuard(x))
 
     def forget_arrays(self, arrays: list[np.ndarray]) -> None:
         """Leaves out the elements of some arrays."""
-        ids = {id(x) for x in arrays}
-        self._guards[ElementsGuard] = [x for x in self._guards[ElementsGuard] if id(x.x) not in ids]
+        ids, found = {id(x) for x in arrays}, self._guards[guards.ElementsGuard]
+        found[:] = [guard for guard in found if id(guard.x) not in ids]
 
     # What has changed.
 
@@ -122,7 +110,7 @@ class Snapshot:
         return next(filter(None, map(_failure, self._all())), None)
 
     def _all(self) -> list[Guard]:
-        return [guard for guards in self._guards.values() for guard in guards]
+        return [guard for found in self._guards.values() for guard in found]
 
     def undo(self) -> str | None:
         """Restores what has changed, in a trace, and returns what it was; None if nothing has."""
@@ -133,7 +121,7 @@ class Snapshot:
 
     def take_flags(self) -> list[tuple[dict, object, bool]]:
         """Restores the bools in objects that a trace has changed, and returns what they had become."""
-        values = [(guard.x, guard.read()) for guard in self._guards[ValueGuard] if guard.is_flag()]
+        values = [(guard.x, guard.read()) for guard in self._guards[guards.ValueGuard] if guard.is_flag()]
         flags = [(place.holder, place.name, now) for place, now in values]
         for entries, name, now in flags:
             entries[name] = not now
@@ -149,10 +137,11 @@ class Snapshot:
 
     def changed_numbers(self) -> set[Place]:
         """Returns the places of numbers that are others of their kind now, if nothing else has changed."""
-        changed = [guard for guard in self._guards[ValueGuard] if guard.failure() is not None]
-        others = [guard for kind in (NamesGuard, ItemsGuard, SetGuard) for guard in self._guards[kind]]
-        is_alone = all([x.is_number() for x in changed]) and not any(map(_failure, others))
-        return {guard.x for guard in changed} if is_alone else set()
+        changed = [guard for guard in self._guards[guards.ValueGuard] if guard.failure() is not None]
+        is_alone = all([guard.is_number() for guard in changed])
+        is_alone = is_alone and all([len(x.x) == len(x.was) for x in self._guards[guards.NamesGuard]])
+        others = *self._guards[guards.ItemsGuard], *self._guards[guards.SetGuard]
+        return {guard.x for guard in changed} if is_alone and not any(map(_failure, others)) else set()
 
 
 def _failure(guard: Guard) -> str | None:

@@ -1,4 +1,4 @@
-"""Guards of Python's state: each compares one thing with what it was when the function was traced.
+"""Guards of Python's state: each compares one thing with its state when the function was traced.
 
 A guard says three things: which expression is true as long as nothing has changed, which most often is so
 (the expressions of all guards become one function, see `Comparison`); what has changed, if it isn't true; and
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .places import MISSING, Attributes, Place, entries_of
+from .places import MISSING, Attributes, entries_of, owner_of
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 KINDS = (float, int)  # of numbers that may be inputs
@@ -134,7 +134,7 @@ class NamesGuard(Guard):
 
     Args:
         is_ordered: whether their order matters.
-        guarded: the keys of places whose values have guards of their own.
+        guarded: the keys of places (see `Place.key`) whose values have guards of their own.
     """
 
     def __init__(self, x: Mapping, is_ordered: bool, guarded: Container[tuple]):
@@ -146,7 +146,8 @@ class NamesGuard(Guard):
 
     def term(self, named: Named) -> str:
         x, names = named(entries_of(self.x)), self.was
-        others = [k for k in names if k not in _LASTING and Place(self.x, k).key not in self._guarded]
+        owner, lasting = id(owner_of(self.x)), _LASTING
+        others = [k for k in names if k not in lasting and (owner, type(k), k) not in self._guarded]
         if (self._is_ordered or len(others) > 4) and all([type(name) is str for name in names]):
             return f"(*{x},) == {named(names)}"
         is_empty = type(self.x) is dict and not names  # `not` takes a third of the time of `len`

@@ -52,11 +52,11 @@ class _Reuse:
         at = self._loops[y]
         call = self._instructions[at]
         loop, k = call.kwargs["loop"], call.kwargs["loop"].outputs[call.outputs.index(y)]
-        given = [q for q, z in enumerate(call.args) if x in self._ranges.keeps[z]]
+        positions = [q for q, z in enumerate(call.args) if x in self._ranges.keeps[z]]
         is_same = x.is_c_order and (x.shape, x.dtype) == (y.shape, y.dtype)
-        if not is_same or [call.args[q] for q in given] != [x] or not loop.may_store(k, given[0]):
+        if not is_same or [call.args[q] for q in positions] != [x] or not loop.may_store(k, positions[0]):
             return None
-        return (at, k, given[0]) if self._is_free(x, at, number) and self._is_private(y) else None
+        return (at, k, positions[0]) if self._is_free(x, at, number) and self._is_private(y) else None
 
     def _is_free(self, x: Value, start: int, end: int) -> bool:
         """Whether an array is written once, and not read, nor seen by anyone, between two instructions."""

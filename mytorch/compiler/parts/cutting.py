@@ -45,11 +45,11 @@ def cut_of(i: Instruction, dims: Dims, rows: int, makers: Mapping[Value, Instruc
         rows: of the batch.
         makers: the instructions that make values.
     """
-    given = {x: dims[x] for x in i.inputs() if x in dims}
-    if not given or i.written:
+    known = {x: dims[x] for x in i.inputs() if x in dims}
+    if not known or i.written:
         return None
-    found = _RULES.get(i.name, _function)(i, given, rows, makers)
-    if found is None or any([found.operands.get(x) != dim for x, dim in given.items()]):
+    found = _RULES.get(i.name, _function)(i, known, rows, makers)
+    if found is None or any([found.operands.get(x) != dim for x, dim in known.items()]):
         return None
     results = [*zip(i.outputs, found.results, strict=True)]
     are_possible = [_is_possible(x, dim, rows) for x, dim in (*found.operands.items(), *results)]
@@ -68,12 +68,12 @@ def scaled(shape: tuple[int, ...], dim: int, rows: int, now: int) -> tuple[int, 
     return (*shape[:dim], shape[dim] // rows * now, *shape[dim + 1 :])
 
 
-def _cut_by(labels: Labels | None, i: Instruction, given: Dims) -> Cut | None:
-    """Returns how an instruction is cut along the label of the given dims, if they have but one."""
+def _cut_by(labels: Labels | None, i: Instruction, known: Dims) -> Cut | None:
+    """Returns how an instruction is cut along the label of the known dims, if they have but one."""
     if labels is None:
         return None
     pairs = [*zip(arrays_in(i.args, i.kwargs), labels.inputs, strict=True)]
-    found = {dims[given[x]] for x, dims in pairs if x in given}
+    found = {dims[known[x]] for x, dims in pairs if x in known}
     label = found.pop() if len(found) == 1 else None
     results = labels.results_of_parts(label)
     if results is None:
@@ -86,12 +86,12 @@ def _cut_by(labels: Labels | None, i: Instruction, given: Dims) -> Cut | None:
     return Cut({x: places[0] for x, places in operands.items() if places}, results)
 
 
-def _function(i: Instruction, given: Dims, rows: int, makers: Makers) -> Cut | None:
+def _function(i: Instruction, known: Dims, rows: int, makers: Makers) -> Cut | None:
     """A NumPy function: the table of functions knows its dims, unless a shape is computed."""
     row = row_of(i.name)
     if row is None or (row.kind != ELEMENTWISE and any([x.dtype.kind == "O" for x in i.inputs()])):
         return None
-    cut = _cut_by(labels_of(i.name, *i.args, **i.kwargs), i, given)
+    cut = _cut_by(labels_of(i.name, *i.args, **i.kwargs), i, known)
     if cut is None or len(cut.results) != len(i.outputs):
         return None
     if i.name not in _RESHAPES:
@@ -105,22 +105,22 @@ def _function(i: Instruction, given: Dims, rows: int, makers: Makers) -> Cut | N
     return replace(cut, resized=resized)
 
 
-def _check(i: Instruction, given: Dims, rows: int, makers: Makers) -> Cut | None:
-    return Cut({**given}, ())
+def _check(i: Instruction, known: Dims, rows: int, makers: Makers) -> Cut | None:
+    return Cut({**known}, ())
 
 
-def _kernel(i: Instruction, given: Dims, rows: int, makers: Makers) -> Cut | None:
+def _kernel(i: Instruction, known: Dims, rows: int, makers: Makers) -> Cut | None:
     """A kernel treats each element of the batch by itself; what it draws isn't cut."""
     name, *args = i.args
-    if any(given.values()) or any([x.dtype.kind == "O" for x in i.inputs()]):
+    if any(known.values()) or any([x.dtype.kind == "O" for x in i.inputs()]):
         return None
-    cut = _cut_by(labels_of_composite(name, *args), i, given)
+    cut = _cut_by(labels_of_composite(name, *args), i, known)
     return replace(cut, results=(0,) * len(i.outputs)) if cut and {*cut.results} == {0} else None
 
 
-def _vjp(i: Instruction, given: Dims, rows: int, makers: Mapping[Value, Instruction]) -> Cut | None:
+def _vjp(i: Instruction, known: Dims, rows: int, makers: Mapping[Value, Instruction]) -> Cut | None:
     saved, grads = i.args[0], [x for x in leaves(i.args[1]) if isinstance(x, Value)]
-    if saved not in given:
+    if saved not in known:
         return None
     name, *args = makers[saved].args
     labels, places = labels_of_composite(name, *args), [k for k, x in enumerate(args) for _ in arrays_in(x)]
@@ -131,11 +131,11 @@ def _vjp(i: Instruction, given: Dims, rows: int, makers: Mapping[Value, Instruct
         shapes = {k: scaled(shape, 0, rows, now) if k in batch else shape for k, shape in wanted.items()}
         return replace(i, kwargs={**i.kwargs, "wanted": shapes})
 
-    operands = {saved: given[saved], **dict.fromkeys(grads, 0)}
+    operands = {saved: known[saved], **dict.fromkeys(grads, 0)}
     return Cut(operands, tuple([0 if k in batch else "add" for k in wanted]), resized)
 
 
-def _loop(i: Instruction, given: Dims, rows: int, makers: Makers) -> Cut | None:
+def _loop(i: Instruction, known: Dims, rows: int, makers: Makers) -> Cut | None:
     loop = i.kwargs["loop"]
     name = "n" if loop.is_flat and i.kwargs["rows"] == 1 else "rows"
     kinds = [*zip(i.args, loop.inputs, strict=True)]

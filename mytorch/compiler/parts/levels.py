@@ -30,7 +30,7 @@ class Levels:
     def __init__(self, program: Program, rows: int, uncut: Set[Instruction] = frozenset()):
         self.bases, self.rows, self._uncut = program.bases(), rows, uncut
         self.changed = {self.bases.get(x, x) for x in program.changed_storages()}
-        self.makers = {y: i for i in program.instructions for y in i.outputs}
+        self.makers = program.makers()
         self.of: dict[Instruction, int] = {}
         self.cuts: dict[Instruction, Cut] = {}
         self._dims = {x: 0 for x in program.inputs if x.ndim and x.shape[0] == rows > 1}
@@ -58,6 +58,10 @@ class Levels:
     def dims_of(self, values: Iterable[Value]) -> dict[Value, int]:
         """Returns the dims of those among some values that are made part by part."""
         return {x: dim for x in values if (dim := self.dim_of(x)) is not None}
+
+    def is_gradient(self, y: Value) -> bool:
+        """Returns whether a value is kept as a `.grad`."""
+        return self.makers[y].name == "host.set_grad"
 
     def is_stale(self, i: Instruction, number: int) -> bool:
         """Returns whether what an instruction takes is written to before a stage, so that it can't run there

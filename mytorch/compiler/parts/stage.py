@@ -42,6 +42,15 @@ class Stage:
     def is_loop(self) -> bool:
         return self.number % 2 == 1
 
+    @property
+    def combines(self) -> bool:
+        """Whether a result is combined of those of the parts."""
+        return any([isinstance(kind, str) for kind in self.outputs.values()])
+
+    def taken_whole(self) -> list[Value]:
+        """Returns the inputs that aren't cut."""
+        return [x for x, dim in self.inputs if dim is None]
+
     def hold(self) -> None:
         """Moves state and constants from `inputs` to `held`.
 
@@ -57,8 +66,9 @@ class Stage:
                 "the program writes, and a view; make new arrays instead"
             )
         kept = self.whole.state.keys() | self.whole.constants.keys()
-        self.held = tuple([x for x, dim in self.inputs if dim is None and x in kept])
-        self.inputs = {(x, dim): None for x, dim in self.inputs if dim is not None or x not in kept}
+        self.held = tuple([x for x in self.taken_whole() if x in kept])
+        for x in self.held:
+            del self.inputs[x, None]
 
     def program(self, now: int) -> Program:
         """Returns the program of the stage, for a part of `now` rows if it is a loop."""

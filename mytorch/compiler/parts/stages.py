@@ -159,12 +159,12 @@ class Stages:
         """Returns for each stage what was made and is alive after it, with the bytes; `.grad`s stay alive."""
         found, alive = [], {}
         for stage in self.all:
-            made = {y: None for y in map(self._holder, stage.outputs) if y is not None}
-            made |= {y: None for i in stage.instructions if i.name == "host.set_grad" for y in i.outputs}
+            grads = [y for i in stage.instructions if i.name == "host.set_grad" for y in i.outputs]
+            made = dict.fromkeys([*map(self._holder, stage.outputs), *grads])
+            made.pop(None, None)
             alive = alive | {y: nbytes_of(y) for y in made}
             used = {self._holder(x) for x, last in self.last.items() if last > stage.number}
-            used |= {y for y in alive if self.levels.makers[y].name == "host.set_grad"}
-            alive = {y: n for y, n in alive.items() if y in used}
+            alive = {y: n for y, n in alive.items() if y in used or self.levels.is_gradient(y)}
             found.append(alive)
         return found
 
@@ -179,8 +179,7 @@ class Stages:
         """Returns whether the results for each row of the batch follow from that row alone."""
         of_rows = {x for x in self.program.inputs if x.ndim and x.shape[0] == self.rows}
         for stage in self.all:
-            taken = {x for x, dim in stage.inputs if dim is None}
-            if not taken.isdisjoint(of_rows) or any([isinstance(d, str) for d in stage.outputs.values()]):
+            if stage.combines or not of_rows.isdisjoint(stage.taken_whole()):
                 return False
-            of_rows |= {*stage.outputs} if stage.is_loop else set()
+            of_rows.update(stage.outputs if stage.is_loop else ())
         return all([self.levels.dim_of(x) is not None or x in of_rows for x in self.program.results()])

@@ -6,7 +6,7 @@ import functools
 import itertools
 import os
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
 from typing import Any
@@ -61,18 +61,11 @@ class BatchStream:
     def __iter__(self) -> Iterator[Any]:
         self._finish_writes()  # raises the error of the sink, if one has ended an earlier pass
         batches = self._of_arrays() if self._is_array else self._of_iterable()
-        reads_ahead = self._is_array or not draws(self._program)
-        reader, self._writer = Worker("read"), Worker("write", finishes=True)
-        reads, numbers = deque(), itertools.count(self.batches)
+        is_ahead = self._is_array or not draws(self._program)
+        reader = _Reader(batches, self.batches, self._await_writes) if is_ahead else None
+        self._writer = Worker("write", finishes=True)
         try:
-            while True:
-                while reads_ahead and len(reads) <= AHEAD:
-                    reads.append(reader.submit(_next, batches, next(numbers)))
-                batch = self._awaited(reads[0]) if reads_ahead else _next(batches, self.batches)
-                if batch is _END:
-                    break
-                if reads_ahead:
-                    reads.popleft()
+            while (batch := reader.next() if reader else _next(batches, self.batches)) is not _END:
                 with _at_batch("program", self.batches):
                     result = self._result(batch[0])
                 self._finish_writes(AHEAD - 1)
@@ -84,8 +77,8 @@ class BatchStream:
             self._finish_writes()
             self._program._stream = None
         finally:
-            is_idle = all([x.cancel() or x.done() for x in reads])
-            reader.close(wait=is_idle)  # else it may wait for the source forever
+            if reader:
+                reader.close()
             self._writer.close(wait=True)  # what has been computed is written
             self._flush()
 
@@ -139,13 +132,10 @@ class BatchStream:
         if not left:
             self._flush()
 
-    def _awaited(self, read: Future) -> Any:
-        """Returns the next batch; raises the error of the sink at once, also while the source has none."""
+    def _await_writes(self) -> Iterable[Future]:
+        """Returns the writes that are yet to be done, at most `AHEAD`; raises the error of the sink."""
         self._finish_writes(AHEAD)
-        while not read.done():
-            wait([read, *self._writes], return_when=FIRST_COMPLETED)
-            self._finish_writes(AHEAD)
-        return read.result()
+        return self._writes
 
     def _flush(self) -> None:
         for array in leaves(self._sink):
@@ -177,16 +167,20 @@ class BatchStream:
 
     def _of_arrays(self) -> Iterator[tuple[tuple, None]]:
         given = self._source if isinstance(self._source, tuple) else (self._source,)
-        raws, inputs = [raw_of(x) for x in given], self._program.inputs
-        lengths, rows = {x.shape[0] for x in raws}, {value.shape[:1] for value in inputs}
-        if len(raws) != len(inputs) or len(lengths) != 1 or len(rows) != 1 or rows == {()}:
-            shapes = [x.shape for x in raws]
-            wanted = ", ".join(value.described() for value in inputs)
-            name = self._program.name
-            raise ValueError(f"stream(): {name} takes {wanted}, the source has the shapes {shapes}")
-        ((step,), (length,)) = *rows, lengths
+        raws = [raw_of(x) for x in given]
+        step, length = self._rows_of(raws)
         for start in range(self.batches * step, length, step):  # copies: the program may write to them
             yield tuple([np.array(x[start : start + step], order="C") for x in raws]), None
+
+    def _rows_of(self, raws: list[RawArray]) -> tuple[int, int]:
+        """Returns the rows of a batch, and of the whole source."""
+        inputs = self._program.inputs
+        lengths, rows = {x.shape[:1] for x in raws}, {value.shape[:1] for value in inputs}
+        if len(raws) != len(inputs) or len(lengths) != 1 or len(rows) != 1 or () in rows | lengths:
+            shapes, wanted = [x.shape for x in raws], ", ".join(value.described() for value in inputs)
+            name = self._program.name
+            raise ValueError(f"stream(): {name} takes {wanted}, the source has the shapes {shapes}")
+        return rows.pop()[0], lengths.pop()[0]
 
     def _of_iterable(self) -> Iterator[tuple[tuple, Any]]:
         source, state = self._source, self._state
@@ -194,6 +188,36 @@ class BatchStream:
             source.load_state_dict(state)
         batches = iter(source)  # now, as it may draw a seed
         return _with_states(batches, source, 0 if state is not None else self.batches)
+
+
+class _Reader:
+    """A thread that reads the next batches, of which at most `AHEAD` wait.
+
+    Args:
+        number: of the first batch.
+        writes: returns the writes that are yet to be done, or raises the error of one, also while the source
+            has no batch.
+    """
+
+    def __init__(self, batches: Iterator[Any], number: int, writes: Callable[[], Iterable[Future]]):
+        self._batches, self._numbers, self._writes = batches, itertools.count(number), writes
+        self._worker, self._reads = Worker("read"), deque()
+
+    def next(self) -> Any:
+        """Returns the next batch, or `_END`."""
+        while len(self._reads) <= AHEAD:
+            self._reads.append(self._worker.submit(_next, self._batches, next(self._numbers)))
+        read = self._reads[0]
+        while not read.done():
+            wait([read, *self._writes()], return_when=FIRST_COMPLETED)
+        self._writes()
+        if (batch := read.result()) is not _END:
+            self._reads.popleft()
+        return batch
+
+    def close(self) -> None:
+        is_idle = all([x.cancel() or x.done() for x in self._reads])
+        self._worker.close(wait=is_idle)  # else it may wait for the source forever
 
 
 def _are_smaller(raws: list[RawArray], inputs: tuple[Value, ...]) -> bool:

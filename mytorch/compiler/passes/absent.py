@@ -84,14 +84,14 @@ class _Rest:
 
 def _is_zero(i: Instruction, zeros: set[Value]) -> bool:
     """Whether an instruction returns zeros, as these arguments are."""
-    given, row = [x in zeros for x in i.inputs()], row_of(i.name)
+    are_zero, row = [x in zeros for x in i.inputs()], row_of(i.name)
     if i.name == "kernel.vjp":
-        return all(given[1:])
+        return all(are_zero[1:])
     if row is None or i.written or not _ADDED.isdisjoint(i.kwargs):
         return False
     if row.linear == FIRST:
-        return i.args[0] in zeros and sum(given) == 1
-    return any(given) if row.linear == EACH else all(given) and _is_linear_together(i, row)
+        return i.args[0] in zeros and sum(are_zero) == 1
+    return any(are_zero) if row.linear == EACH else all(are_zero) and _is_linear_together(i, row)
 
 
 def _is_linear_together(i: Instruction, row: Row) -> bool:

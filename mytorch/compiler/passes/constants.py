@@ -25,7 +25,7 @@ def fold_constants(program: Program) -> Program:
     What is written in place, or returned, is made again in each run.
     """
     changed = program.changed_storages() | {value.storage for value in program.results()}
-    constants, kept = {**program.constants}, []
+    constants, instructions = {**program.constants}, []
     for i in program.instructions:
         if i.name == "check" and i.args[0] in constants and _passes(i, constants[i.args[0]]):
             continue
@@ -33,8 +33,8 @@ def fold_constants(program: Program) -> Program:
             (value,) = i.outputs
             constants[value] = computed(_without_arrays(i), constants)
         else:
-            kept.append(i)
-    return replace(program, instructions=kept, constants=constants)
+            instructions.append(i)
+    return replace(program, instructions=instructions, constants=constants)
 
 
 def _is_foldable(i: Instruction) -> bool:

@@ -16,15 +16,15 @@ def remove_dead_code(program: Program) -> Program:
 
     %2 = exp(%0); %3 = sin(%0); return %3     becomes     %3 = sin(%0); return %3
     """
-    needed, has_to_run, kept = _needed_at_the_end(program), _have_to_run(program), []
+    needed, has_to_run, instructions = _needed_at_the_end(program), _have_to_run(program), []
     for i in reversed(program.instructions):
         touched = (*i.outputs, *i.written)  # a view that nothing takes changes nothing
         if i in has_to_run or not needed.isdisjoint(touched):
             i = _without_unused(i, needed) if i.name == "kernel.vjp" else i
-            kept.append(i)
+            instructions.append(i)
             needed.update(*[(x, x.storage) for x in i.inputs()])
     constants = {value: raw for value, raw in program.constants.items() if value in needed}
-    return replace(program, instructions=kept[::-1], constants=constants)
+    return replace(program, instructions=instructions[::-1], constants=constants)
 
 
 def _needed_at_the_end(program: Program) -> set[Value]:
@@ -45,9 +45,9 @@ def _have_to_run(program: Program) -> set[Instruction]:
 
 def _without_unused(i: Instruction, needed: set[Value]) -> Instruction:
     """Returns the vjp of a kernel without the gradients that are not needed."""
-    kept = [k for k, y in enumerate(i.outputs) if y in needed or y.storage in needed]
+    positions = [k for k, y in enumerate(i.outputs) if y in needed or y.storage in needed]
     wanted = [*i.kwargs["wanted"].items()]
-    kwargs = {**i.kwargs, "wanted": dict([wanted[k] for k in kept])}
+    kwargs = {**i.kwargs, "wanted": dict([wanted[k] for k in positions])}
     if "dtypes" in kwargs:
-        kwargs["dtypes"] = tuple([kwargs["dtypes"][k] for k in kept])
-    return replace(i, kwargs=kwargs, outputs=tuple([i.outputs[k] for k in kept]))
+        kwargs["dtypes"] = tuple([kwargs["dtypes"][k] for k in positions])
+    return replace(i, kwargs=kwargs, outputs=tuple([i.outputs[k] for k in positions]))

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
-
 import numpy as np
 
-from ...utils.nested import leaves, mapped
+from ...utils.nested import leaves
 from ..program.instruction import Instruction, Value
 from ..program.program import Program
 from ..program.raising import raising
+from .rewriting import Rewrite
 
 
 def functionalize(program: Program) -> Program:
@@ -22,79 +20,66 @@ def functionalize(program: Program) -> Program:
     instruction that may raise an error. An array with a view that is made before the write and used after it
     stays as it is: the view must see what is written.
     """
-    return _Functional(program).program()
+    functional, ends = _Functional(program), raising(program)
+    for number, i in enumerate(program.instructions):
+        if i.is_host or i in ends:
+            functional.write_back()
+        functional.add(number, i)
+    functional.write_back()
+    return functional.made.program()
 
 
 class _Functional:
-    """The instructions so far, and the value that stands for each array that was written."""
+    """The program so far, in which the last value that was written to an array as a whole stands for it."""
 
     def __init__(self, program: Program):
-        self._program = program
-        self._given = {*program.inputs, *program.state}
-        self._kept = {*program.constants, *program.gradients()}
-        self._targets = _targets(program) - self._kept
-        self._views = _views(program)
-        self._held = self._given | self._kept | program.changed_storages() - self._targets
+        self.made, self._views = Rewrite(program), _views(program)
+        self._outer = {*program.inputs, *program.state}  # the arrays that are there behind the program, too
+        self._unwritten: dict[Value, None] = {}  # those among them that have yet to get their last value
+        fixed = {*program.constants, *program.gradients()}
+        self._targets = _targets(program) - fixed
+        self._stay = self._outer | fixed
+        self._shared = self._stay | program.changed_storages() - self._targets
         self._unique = {*program.results()}  # no other result may have their memory
-        values = [*self._given, *self._kept, *[v for i in program.instructions for v in i.outputs]]
-        self._number = 1 + max([v.number for v in values], default=-1)
-        self._latest: dict[Value, Value] = {}
-        self._instructions: list[Instruction] = []
 
-    def program(self) -> Program:
-        ends = raising(self._program)
-        for number, i in enumerate(self._program.instructions):
-            if i.is_host or i in ends:
-                self._write_back()
-            self._add(number, i)
-        self._write_back()
-        outputs = mapped(self._current, self._program.outputs)
-        return replace(self._program, instructions=self._instructions, outputs=outputs)
-
-    def _current(self, x: object) -> Any:
-        return self._latest.get(x, x) if isinstance(x, Value) else x
-
-    def _add(self, number: int, i: Instruction) -> None:
-        out = _whole_output(i)
-        args, kwargs = mapped(self._current, i.args), mapped(self._current, i.kwargs)
+    def add(self, number: int, i: Instruction) -> None:
+        out, now = _whole_output(i), self.made.renamed(i)
         if _sets_whole(i) and i.args[0] in self._targets:
-            self._set(i, args[-1])
+            self._set(i.args[0], now.args[-1], i.origin)
         elif out is not None and (out in self._targets or self._is_own(out, number)):
-            made = self._new(out)
-            kwargs = {name: x for name, x in kwargs.items() if name != "out"}
-            self._instructions.append(replace(i, args=args, kwargs=kwargs, outputs=(made,), written=()))
-            self._latest[out] = made
+            value = self.made.new(out.shape, out.dtype, out.strides)
+            kwargs = {name: x for name, x in now.kwargs.items() if name != "out"}
+            self.made.keep(now, kwargs=kwargs, outputs=(value,), written=())
+            self._replace(out, value)
         else:
-            written = tuple([self._current(value) for value in i.written])
-            self._instructions.append(replace(i, args=args, kwargs=kwargs, written=written))
+            self.made.keep(now)
 
     def _is_own(self, out: Value, number: int) -> bool:
         """Whether no view of an array that is written now was made before and is used later."""
         views = self._views.get(out, ())
-        return out not in self._given | self._kept and not any([made < number < used for made, used in views])
+        return out not in self._stay and not any([made < number < used for made, used in views])
 
-    def _set(self, i: Instruction, value: Value) -> None:
+    def _set(self, x: Value, value: Value, origin: str) -> None:
         """Lets a value stand for an array, or a copy of one that has other uses or may change."""
-        x = i.args[0]
-        is_shared = (
-            value.of is not None or value in self._held or (x in self._unique and value in self._unique)
-        )
-        if is_shared or value.strides != x.strides:
-            made = self._new(x)
-            self._instructions.append(Instruction(".copy", (value,), {}, (made,), (), i.origin))
-            value = made
+        is_shared = value.of is not None or value in self._shared
+        if is_shared or {x, value} <= self._unique or value.strides != x.strides:
+            copy = self.made.new(x.shape, x.dtype, x.strides)
+            self.made.keep(Instruction(".copy", (value,), {}, (copy,), (), origin))
+            value = copy
         if x in self._unique:
             self._unique.add(value)
-        self._latest[x] = value
+        self._replace(x, value)
 
-    def _new(self, like: Value) -> Value:
-        self._number += 1
-        return Value(self._number - 1, like.shape, like.strides, like.dtype)
+    def _replace(self, x: Value, value: Value) -> None:
+        self.made.replace(x, value)
+        if x in self._outer:
+            self._unwritten[x] = None
 
-    def _write_back(self) -> None:
-        for x in [x for x in self._latest if x in self._given]:
-            made = self._latest.pop(x)
-            self._instructions.append(Instruction(".setitem", (x, ..., made), {}, (), (x,)))
+    def write_back(self) -> None:
+        """Writes to inputs and state what stands for them."""
+        for x in self._unwritten:
+            self.made.keep(Instruction(".setitem", (x, ..., self.made.forget(x)), {}, (), (x,)))
+        self._unwritten.clear()
 
 
 def _targets(program: Program) -> set[Value]:

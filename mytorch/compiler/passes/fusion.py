@@ -43,7 +43,7 @@ class _Fused:
         self._program = program
         self._uses, self._results = program.uses(), {*program.results()}
         self._ends = raising(program)  # errors are raised in their order
-        self._makers = {value: i for i in program.instructions for value in i.outputs}
+        self._makers = program.makers()
 
     def add(self, i: Instruction) -> None:
         if self._group is None:

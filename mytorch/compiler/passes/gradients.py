@@ -17,7 +17,7 @@ def sink_gradients(program: Program) -> Program:
 
     %3 = host.set_grad(<p>, %1); %4 = exp(%2)     becomes     %4 = exp(%2); %3 = host.set_grad(<p>, %1)
     """
-    kept: list[Instruction] = []
+    instructions: list[Instruction] = []
     ends = raising(program)
     waiting: list[Instruction] = []
     stored: set[Value] = set()
@@ -28,10 +28,10 @@ def sink_gradients(program: Program) -> Program:
             continue
         is_used = not stored.isdisjoint([x.storage for x in i.inputs()])
         if i.is_host or i in ends or is_used or _writes(i, waiting):
-            kept += waiting
+            instructions += waiting
             waiting, stored = [], set()
-        kept.append(i)
-    return replace(program, instructions=kept + waiting)
+        instructions.append(i)
+    return replace(program, instructions=instructions + waiting)
 
 
 def _writes(i: Instruction, waiting: list[Instruction]) -> bool:

@@ -140,10 +140,8 @@ class Group:
         kind, kinds = self._kinds_of_row(i.inputs(), y) or self._kinds_of_all(i.inputs(), y) or (None, {})
         if kind is None:
             return False
-        args = [
-            self._operand(i, k, x, kind, kinds)
-            for k, x in enumerate(i.args[: 1 if i.name == ".astype" else None])
-        ]
+        operands = i.args[:1] if i.name == ".astype" else i.args
+        args = [self._operand(i, k, x, kind, kinds) for k, x in enumerate(operands)]
         name = i.name
         if name == ".astype":
             name, args = "where", [*args, 1.0, 0.0]
@@ -185,11 +183,7 @@ class Group:
         """Returns the same of a step with a result for each element."""
         kinds = {x: self._step_kind(x) or self._kind_of(x) for x in values}
         turned = [x for x, kind in kinds.items() if kind == ROW and x.shape[-1:] != (1,) and x in self.refs]
-        if (
-            self._kind_of(y) != FULL
-            or None in kinds.values()
-            or any([self._kind_of(x) != FULL for x in turned])
-        ):
+        if None in kinds.values() or {FULL} != {*map(self._kind_of, (y, *turned))}:
             return None
         return FULL, kinds
 

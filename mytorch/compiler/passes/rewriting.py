@@ -40,6 +40,10 @@ class Rewrite:
         """Lets a value stand for another one from now on."""
         self._instead[y] = self.current(by)
 
+    def forget(self, y: Value) -> Value:
+        """Lets a value stand for itself again; returns the one that stood for it."""
+        return self._instead.pop(y)
+
     def new(self, shape: tuple[int, ...], dtype: np.dtype, strides: tuple[int, ...] | None = None,
             of: Value | None = None) -> Value:  # fmt: skip
         """Returns a new value, in C order by default."""

@@ -63,16 +63,16 @@ def _with_layout(y: Value, strides: tuple[int, ...], of: Value | None) -> Value:
     return y if y.strides == strides and y.of is of else replace(y, strides=strides, of=of)
 
 
-def restore_strides(program: Program, given: Program) -> Program:
-    """Returns the program with results whose strides are those of the given program's, copied if need be: a
-    caller may ask for a view of them.
+def restore_strides(program: Program, original: Program) -> Program:
+    """Returns the program with results whose strides are those of the original program's, copied if need be:
+    a caller may ask for a view of them.
 
     return %2     becomes     %3 = transpose(%2, (1, 0)); %4 = .copy(%3); return transpose(%4, (1, 0))
     """
     made, results = Rewrite(program), program.results()
     made.instructions += program.instructions
     held = Counter([x.storage for x in results])
-    for now, before in zip(results, given.results(), strict=True):
+    for now, before in zip(results, original.results(), strict=True):
         order = dense_order(before)
         if order is None or held[now.storage] > 1 or _alike(now.shape, now.strides, before.strides):
             continue

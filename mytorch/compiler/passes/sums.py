@@ -21,7 +21,7 @@ def split_sums(program: Program) -> Program:
 
     %1 = exp(%0); %2 = sum(%1)     becomes     %1 = exp(%0); %3 = sum(%1, axis=1); %2 = sum(%3)
     """
-    made, makers = Rewrite(program), {y: i for i in program.instructions for y in i.outputs}
+    made, makers = Rewrite(program), program.makers()
     for i in program.instructions:
         if _is_sum_of_all(i) and i.args[0] in makers and is_step(makers[i.args[0]]):
             (x,) = i.args

@@ -142,7 +142,7 @@ class Instruction:
         names |= {f"v{k}": repr(value) for k, value in zip(loop.outputs, self.outputs, strict=True)}
         lines = []
         for k, step in enumerate(loop.steps):
-            given = ", ".join(names.get(a, str(a)) if isinstance(a, str) else f"{a:g}" for a in step.args)
+            args = ", ".join(names.get(a, str(a)) if isinstance(a, str) else f"{a:g}" for a in step.args)
             note = "" if step.kind == "full" else f"  # for each {step.kind}"
-            lines.append(f"      {names.get(f'v{k}', f'v{k}')} = {step.name}({given}){note}")
+            lines.append(f"      {names.get(f'v{k}', f'v{k}')} = {step.name}({args}){note}")
         return "\n".join([head, *lines])

@@ -69,8 +69,8 @@ class Program:
         found = {value: value for value in (*self.inputs, *self.state, *self.constants)}
         for i in self.instructions:
             for y in i.outputs:
-                given = i.inputs() if y.of is not None else []
-                same = [x for x in given if x.storage is y.of] or given
+                sources = i.inputs() if y.of is not None else []
+                same = [x for x in sources if x.storage is y.of] or sources
                 found[y] = found[same[0]] if same else y
                 found.setdefault(y.storage, found[y])
         return found
@@ -89,6 +89,10 @@ class Program:
         made = [y for i in self.instructions for y in i.outputs]
         return 1 + max([x.number for x in (*self.inputs, *self.state, *self.constants, *made)], default=-1)
 
+    def makers(self) -> dict[Value, Instruction]:
+        """Returns the instruction that makes each value."""
+        return {y: i for i in self.instructions for y in i.outputs}
+
     def uses(self) -> dict[Value, list[Instruction]]:
         """Returns the instructions that take each value."""
         found: dict[Value, list[Instruction]] = {}
@@ -105,8 +109,8 @@ def check_inputs(
     pairs = zip(raws, inputs, strict=False)
     if len(raws) != len(inputs) or not all([fits(x, value, target) for x, value in pairs]):
         wanted = ", ".join([value.described(strides=True) for value in inputs])
-        given = ", ".join([*map(described, raws)])
-        raise ValueError(f"{name}: expected {wanted} on {target}, as the examples, got {given}")
+        got = ", ".join([*map(described, raws)])
+        raise ValueError(f"{name}: expected {wanted} on {target}, as the examples, got {got}")
 
 
 def described(x: RawArray | float) -> str:

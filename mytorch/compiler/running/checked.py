@@ -39,7 +39,7 @@ class Checks:
 
     def __init__(self, program: Program, instructions: list[Instruction]):
         self._name, self._target, self._instructions = program.name, program.device, instructions
-        self._given = [*program.inputs, *program.state]
+        self._arguments = [*program.inputs, *program.state]
         whole = [*program.instructions, *instructions]
         self._bases = Program(program.inputs, program.state, program.constants, whole, ()).bases()
         self._written = {self._bases.get(x, x) for i in whole for x in i.written}
@@ -47,7 +47,7 @@ class Checks:
     def begin(self, *arrays: Any) -> Bounds:
         """Checks inputs and state; returns the addresses that each array lies between."""
         bounds: Bounds = {}
-        for value, x in zip(self._given, arrays, strict=True):
+        for value, x in zip(self._arguments, arrays, strict=True):
             self._check(value, x, "it", bounds, False)
         return bounds
 

@@ -26,7 +26,8 @@ ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
 UNARY = {"neg": operator.neg, "pos": operator.pos, "abs": abs, "round": round, "floor": math.floor,
           "ceil": math.ceil, "trunc": math.trunc}
 COMPARISONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
-UFUNCS = {name: x for name in dir(np) if isinstance(x := getattr(np, name), np.ufunc)}
+# Not of `dir(np)`, which names modules that are loaded when they are asked for: f2py, testing.
+UFUNCS = {name: x for name, x in vars(np).items() if isinstance(x, np.ufunc)}
 # What programs do with numbers.
 OPERATIONS: dict[str, Callable] = {
     **{f"np.{name}": ufunc for name, ufunc in UFUNCS.items()},

@@ -45,7 +45,7 @@ class Tracer(HostCalls, Kind):
     Args:
         device: where the program will run; while it is traced, its arrays are on the meta device.
         answer: gets an array without dims that the function asks the element of, returns it.
-        numbers: those that are inputs.
+        numbers: the numbers that are inputs.
 
     Attributes:
         choices: between two ways to compute the same: see `choose`.

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...backends.device import RawArray, device_of, move
+from ...backends.device import RawArray, device_of, move, on
 from ...core.op import as_raw
 from ..consistency import disagreement
 from ..errors import DistError, DistMismatch
@@ -48,12 +48,58 @@ class Meeting:
         return self._result
 
 
+class Receive:
+    """A receive of a rank; `sender` and `values` are those of its message, once there is one.
+
+    Args:
+        peer: the rank of the sender; None for any.
+    """
+
+    values: RawArray | None = None
+
+    def __init__(self, peer: int | None):
+        self._peer, self.sender = peer, -1
+
+    def takes(self, sender: int, values: RawArray) -> bool:
+        """Takes a message, if it is from the peer; returns whether it was."""
+        if self._peer not in (None, sender):
+            return False
+        self.sender, self.values = sender, values
+        return True
+
+
+class Mailbox:
+    """The messages to a rank with a tag: each goes to the first receive for it, in the order of both."""
+
+    def __init__(self) -> None:
+        self._messages: list[tuple[int, RawArray]] = []
+        self._receives: list[Receive] = []
+
+    def put(self, sender: int, values: RawArray) -> None:
+        """Gives a message to the receive that waits for it, or keeps it."""
+        receive = next((receive for receive in self._receives if receive.takes(sender, values)), None)
+        if receive is None:
+            self._messages.append((sender, values))
+        else:
+            self._receives.remove(receive)
+
+    def receive(self, peer: int | None) -> Receive:
+        """Returns a receive with the first message from the peer, or one that waits for it."""
+        receive = Receive(peer)
+        found = next((i for i, message in enumerate(self._messages) if receive.takes(*message)), None)
+        if found is None:
+            self._receives.append(receive)
+        else:
+            del self._messages[found]
+        return receive
+
+
 class Exchange:
     """What the ranks of a world give each other: meetings, and messages on their way."""
 
     def __init__(self) -> None:
         self._meetings: dict[Hashable, Meeting] = {}
-        self.messages: defaultdict[Hashable, list] = defaultdict(list)
+        self.mailboxes: defaultdict[Hashable, Mailbox] = defaultdict(Mailbox)
 
     def meet(self, key: Hashable, size: int, rank: int, given: Any) -> Meeting:
         """Returns the meeting of this key, at which the rank gives this; the key is free once all have."""
@@ -131,25 +177,22 @@ class ThreadsBackend:
         return self._meet((x.copy(), counts), store)
 
     def send(self, x: RawArray, peer: int, tag: int) -> Request:
-        self.exchange.messages[self.name, peer, tag].append((self.rank, x.copy()))
+        self.exchange.mailboxes[self.name, peer, tag].put(self.rank, x.copy())
         return Request()
 
     def recv(self, x: RawArray, peer: int | None, tag: int) -> Request:
         """Receives into `x`; `keep` of the request is the rank of the sender once it is complete."""
-        messages = self.exchange.messages[self.name, self.rank, tag]
-
-        def first() -> int | None:
-            return next((i for i, (sender, _) in enumerate(messages) if peer in (None, sender)), None)
+        receive = self.exchange.mailboxes[self.name, self.rank, tag].receive(peer)
 
         def finish() -> None:
-            request.keep, values = messages.pop(first())
+            request.keep, values = receive.sender, receive.values
             if values.nbytes != x.nbytes:
                 raise DistError(
                     f"a tensor of {x.nbytes} bytes can't receive a message of {values.nbytes} bytes"
                 )
             _store(x, values.reshape(-1).view(x.dtype).reshape(x.shape))
 
-        request = Request(lambda: first() is not None, finish)
+        request = Request(lambda: receive.values is not None, finish)
         return request
 
     def _reduce(self, x: RawArray, op: ReduceOp, store: Callable[[RawArray], None]) -> Request:
@@ -210,8 +253,9 @@ def _reduced(parts: list[RawArray], op: ReduceOp) -> RawArray:
     dtype = reduction_dtype(parts[0].dtype)
     ufunc = (_BOOL_UFUNCS if dtype.kind == "b" else _UFUNCS)[op]
     target = device_of(parts[0])
-    total = functools.reduce(ufunc, [move(part, target).astype(dtype) for part in parts])
-    return total / len(parts) if op is ReduceOp.AVG else total
+    with on(target):
+        total = functools.reduce(ufunc, [move(part, target).astype(dtype) for part in parts])
+        return total / len(parts) if op is ReduceOp.AVG else total
 
 
 def _split(vector: RawArray, counts: Sequence[int]) -> list[RawArray]:
@@ -221,6 +265,7 @@ def _split(vector: RawArray, counts: Sequence[int]) -> list[RawArray]:
 
 
 def _store(x: RawArray, values: RawArray | np.generic, index: int | EllipsisType = ...) -> None:
-    values = move(as_raw(values), device_of(x)).reshape(x[index].shape)
-    with np.errstate(all="ignore"):  # inf is a value
+    target = device_of(x)
+    with on(target), np.errstate(all="ignore"):  # inf is a value
+        values = move(as_raw(values), target).reshape(x[index].shape)
         x[index] = values.astype(x.dtype)

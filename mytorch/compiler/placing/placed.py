@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import product, starmap
 from math import inf
 from typing import Any, NoReturn
 
 import numpy as np
 
-from ...backends.device import DeviceLike, RawArray, device, device_count, device_of, is_raw, move
+from ...backends.device import DeviceLike, RawArray, device_count, device_of, is_raw
 from ...backends.kinds import GPU
-from ...core.array import wrap
 from ...core.op import as_raw
 from ...core.overriding import overriding
-from ...core.tensor import Tensor, from_raw, raw_of, version_of
-from ...nn.parameter import replace_data
+from ...core.tensor import Tensor, from_raw, raw_of
 from ...utils.nested import mapped
 from ..memory.peak import size_text
-from ..passes.strides import dense_order, inverse_of
+from ..parts.limits import Limit, limits_of
+from ..passes.strides import dense_order
 from ..program.instruction import Instruction, Value
 from ..program.program import Program, described, fits
 from ..running.movers import movers, settle
 from .assignment import assigned
-from .limits import Limit, limits_of
 from .transfers import Transfers
+from .values import State, Values
 
 
 class Placed:
@@ -48,7 +46,7 @@ class Placed:
         self._assignment, self.needed = assigned(program, self.devices, self.limits)
         self.nbytes = sum(self._assignment.sent().values())
         self._movers, self._transfers = movers(program), Transfers()
-        self._state = _State(program, self._assignment.homes, self.devices, self._transfers)
+        self._state = State(program, self._assignment.homes, self.devices, self._transfers)
         self._segments = [*self._parts()]
 
     def __str__(self) -> str:
@@ -66,7 +64,8 @@ class Placed:
         return "\n".join(lines)
 
     def __call__(self, *tensors: Tensor | RawArray) -> Any:
-        """Runs the program; arguments, on any device, and results are those of `Program.__call__`.
+        """Runs the program; arguments, on any device, and results are those of `Program.__call__`. One thread
+        at a time may run it.
 
         Raises:
             ValueError: other arguments than those of the capture.
@@ -98,20 +97,23 @@ class Placed:
         for x in self.devices:
             if x.kind is GPU and x.index >= device_count():
                 raise RuntimeError(f"{self.name} runs on {x}, which isn't there any more")
+        self._check_inputs(raws)
+        written = [self._state.array(x) for x in self._program.changed_storages() if x in self._state]
+        pairs = [(x, y) for x, y in product(written, raws) if device_of(x) is device_of(y)]
+        if any(starmap(np.may_share_memory, pairs)):
+            raise ValueError(f"{self.name}: it writes to a tensor that shares memory with another")
+
+    def _check_inputs(self, raws: list[RawArray]) -> None:
         alike = [fits(raw, x, device_of(raw)) for raw, x in zip(raws, self.inputs, strict=False)]
         if len(raws) != len(self.inputs) or not all(alike):
             wanted = ", ".join([x.described(strides=True) for x in self.inputs])
             raise ValueError(f"{self.name}: expected {wanted}, got {', '.join(map(described, raws))}")
-        written = [self._state.array(x) for x in self._program.changed_storages() if x in self._state]
-        pairs = [(x, y) for x, y in product(written, raws) if device_of(x) is device_of(y)]
-        if any([np.may_share_memory(x, y) for x, y in pairs]):
-            raise ValueError(f"{self.name}: it writes to a tensor that shares memory with another")
 
     def _run(self, raws: list[RawArray]) -> Any:
         copies, homes = self._assignment.copies, self._assignment.homes
         self._transfers.begin(self.devices)
         self._state.begin(copies)
-        values = _Values(self._program.constants, self.devices, self._state, self._transfers)
+        values = Values(self._program.constants, self.devices, self._state, self._transfers)
         for x, raw in zip(self.inputs, raws, strict=True):
             values.add(x, raw, {homes[x], *copies.get(x, ())})
         for number, segment, last in self._segments:
@@ -136,96 +138,6 @@ class Placed:
             found.append((number, replace(part, device=target), [x for x in part.inputs if x not in later]))
             later.update(part.inputs)
         return reversed(found)
-
-
-class _State:
-    """The arrays of a program's state on their devices, and copies of these on others."""
-
-    def __init__(
-        self, program: Program, homes: dict[Value, int | None], devices: list[device], transfers: Transfers
-    ):
-        self._homes, self._devices, self._transfers, self._owners = homes, devices, transfers, program.owners
-        self._arrays = {x: self._moved(x, raw, devices[homes[x]]) for x, raw in program.state.items()}
-        self._copies: dict[tuple[Value, int], tuple[RawArray, int, Future]] = {}
-
-    def __contains__(self, x: Value) -> bool:
-        return x in self._arrays
-
-    def on(self, number: int | None) -> dict[Value, RawArray]:
-        """Returns what lies on a device."""
-        return {x: raw for x, raw in self._arrays.items() if number is not None and self._homes[x] == number}
-
-    def array(self, x: Value) -> RawArray:
-        """Returns an array as it is now."""
-        owner = self._owner(x)
-        return self._arrays[x] if owner is None else raw_of(owner)
-
-    def begin(self, copies: dict[Value, set[int]]) -> None:
-        """Begins the copies that a run takes."""
-        for x in self._arrays:
-            for number in copies.get(x, ()):
-                self.copy(x, number)
-
-    def copy(self, x: Value, number: int) -> Future:
-        """Returns a copy for another device; the last one, unless the tensor was written to."""
-        raw, owner, known = self.array(x), self._owner(x), self._copies.get((x, number))
-        version = 0 if owner is None else version_of(owner)
-        if known is None or known[0] is not raw or known[1] != version:
-            known = raw, version, self._transfers.send(raw, self._devices[number])
-            self._copies[x, number] = known
-        return known[2]
-
-    def forget_copies(self) -> None:
-        self._copies.clear()
-
-    def _owner(self, x: Value) -> Tensor | None:
-        return self._owners[x]() if x in self._owners else None
-
-    def _moved(self, x: Value, raw: RawArray, target: device) -> RawArray:
-        """Returns an array on a device, to which its tensor moves with its gradient."""
-        order, owner = dense_order(x) or tuple(range(x.ndim)), self._owner(x)
-
-        def moved(raw: RawArray) -> RawArray:
-            return move(raw.transpose(order), target).transpose(inverse_of(order))
-
-        if owner is None:
-            return moved(raw)
-        if device_of(raw_of(owner)) is not target:
-            grad = owner._grad
-            replace_data(owner, wrap(moved(raw_of(owner))))
-            owner._grad = None if grad is None else wrap(moved(grad._array))
-        return raw_of(owner)
-
-
-class _Values:
-    """The values of a run, where they were made and where they arrive."""
-
-    def __init__(
-        self, constants: dict[Value, RawArray], devices: list[device], state: _State, transfers: Transfers
-    ):  # fmt: skip
-        self._devices, self._state, self._transfers = devices, state, transfers
-        self._known = {**constants}
-        self._arriving: dict[tuple[Value, int | None], Future] = {}
-
-    def add(self, x: Value, raw: RawArray, numbers: Iterable[int]) -> None:
-        """Adds a value, and begins to send it to devices."""
-        self._known[x] = raw
-        for k in [k for k in numbers if device_of(as_raw(raw)) is not self._devices[k]]:
-            self._arriving[x, k] = self._transfers.send(raw, self._devices[k])
-
-    def taken(self, x: Value, number: int | None) -> RawArray:
-        """Returns a value on a device, once it has arrived."""
-        is_copy = number is not None and x in self._state
-        future = self._state.copy(x, number) if is_copy else self._arriving.get((x, number))
-        return self.result(x) if future is None else self._transfers.received(future)
-
-    def result(self, x: Value) -> RawArray:
-        """Returns a value where it was made."""
-        return self._state.array(x) if x in self._state else self._known[x]
-
-    def drop(self, values: Iterable[Value]) -> None:
-        for x in values:
-            self._known.pop(x, None)
 
 
 def _part_of(

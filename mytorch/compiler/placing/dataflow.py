@@ -29,25 +29,30 @@ class Dataflow:
         group: by instruction, the first one of its group.
         groups: by value, the groups that make or take it; of a parameter first the one of its gradient.
         anchors: the groups of the forward pass, in order.
-        kept: the state to which nothing writes: copies of it on other devices are made once.
+        unchanged: the state to which nothing writes: copies of it on other devices are made once.
     """
 
     def __init__(self, program: Program):
         self.program, self._bases = program, program.bases()
         placed = [*filter(is_placed, program.instructions)]
         self._fixed = {self.base(x) for i in placed for x in i.written} | {*program.gradients()}
-        self.kept = program.state.keys() - program.changed_storages()
+        self.unchanged = program.state.keys() - program.changed_storages()
         self.group = _joined({i: self._ties(i) for i in placed})
-        self.groups: dict[Value, dict[Instruction, None]] = {}
-        owners = {id(owner()): x for x, owner in program.owners.items()}
-        for i in placed:
-            for x in [x for x in (*i.inputs(), *i.outputs) if x.dtype.kind != "O"]:
-                self.groups.setdefault(x, {})[self.group[i]] = None
-            if i.is_host and (parameter := owners.get(id(i.args[0].target))) is not None:
-                self.groups[parameter] = {self.group[i]: None, **self.groups.get(parameter, {})}
+        self.groups = self._groups_of_values(placed)
         forward = takewhile(lambda i: not i.origin.startswith(BACKWARD), placed)
         computing = [i for i in forward if any([y.of is None for y in i.outputs])]  # views may come earlier
         self.anchors = [*dict.fromkeys([self.group[i] for i in computing])]
+
+    def _groups_of_values(self, placed: list[Instruction]) -> dict[Value, dict[Instruction, None]]:
+        owners = {id(owner()): x for x, owner in self.program.owners.items()}
+        found: dict[Value, dict[Instruction, None]] = {}
+        for i in placed:
+            group = {self.group[i]: None}
+            for x in [x for x in (*i.inputs(), *i.outputs) if x.dtype.kind != "O"]:
+                found[x] = found.get(x, {}) | group
+            if i.is_host and (parameter := owners.get(id(i.args[0].target))) is not None:
+                found[parameter] = group | found.get(parameter, {})
+        return found
 
     def base(self, x: Value) -> Value:
         """Returns the value in whose memory another one lies."""
@@ -55,7 +60,7 @@ class Dataflow:
 
     def weights(self) -> dict[Value, int]:
         """Returns the bytes of each value that several groups use, and that is sent in each run."""
-        once = self.kept | self.program.constants.keys()
+        once = self.unchanged | self.program.constants.keys()
         return {x: nbytes_of(x) for x, groups in self.groups.items() if len(groups) > 1 and x not in once}
 
     def _ties(self, i: Instruction) -> Iterator[Hashable]:

@@ -9,7 +9,7 @@ from ...backends.device import RawArray, device, device_of, move
 from ...backends.kinds import GPU
 from ...core.op import as_raw
 from ...cuda.streams import Event, Stream, current_stream, stream
-from .worker import Worker
+from ..parts.worker import Worker
 
 
 class Transfers:
@@ -40,8 +40,12 @@ class Transfers:
             self._workers[id(target)] = Worker(f"to {target.full_name}")
         copies = self._streams.get(id(target)) or self._streams.get(id(source))
         future = self._workers[id(target)].submit(_copied, raw, target, made, copies)
-        self._held.append((raw, future))
+        self.hold(raw, future)
         return future
+
+    def hold(self, raw: RawArray, future: Future) -> None:
+        """Keeps an array and its copy, which devices may still read, alive until `finish`."""
+        self._held.append((raw, future))
 
     def received(self, future: Future) -> RawArray:
         """Returns a copy once it is there; a GPU waits for it, and Python doesn't."""

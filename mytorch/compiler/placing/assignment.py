@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from ...backends.device import device
-from ..memory.peak import memory, nbytes_of, size_text
+from ..memory.peak import nbytes_of, size_text
+from ..parts.minimum_cut import Network
 from ..program.instruction import Instruction, Value
 from ..program.program import Program
 from .dataflow import Dataflow, is_placed
-from .minimum_cut import Network
+from .demand import Demand
 
 _SHARES = (1, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.6, 0.5, 0.4)  # of the memory that estimates may fill
 _ENDLESS = 1 << 62
@@ -49,11 +50,14 @@ class Assignment:
 
     def sent(self) -> dict[Value, int]:
         """Returns the bytes of each value that crosses between devices in each run."""
-        return {x: len(k) * nbytes_of(x) for x, k in self.copies.items() if x not in self.flow.kept}
+        return {x: len(k) * nbytes_of(x) for x, k in self.copies.items() if x not in self.flow.unchanged}
 
     def segments(self) -> list[tuple[int | None, list[Instruction]]]:
         """Returns instructions that run one after the other, with their device. A segment ends where a value
-        is made that is sent, so that the copy can begin; a call of a Python object is one by itself."""
+        is made that is sent, so that the copy can begin; a call of a Python object is one by itself. On one
+        device all is one segment, if no object makes an array elsewhere."""
+        if len(numbers := {*self.devices.values()}) == 1 and None not in self.homes.values():
+            return [(*numbers, self.flow.program.instructions)]
         found, is_open = [], False
         for i in self.flow.program.instructions:
             number = self.device_of(i)
@@ -63,73 +67,6 @@ class Assignment:
                 found.append((number, [i]))
             is_open = self.copies.keys().isdisjoint(i.outputs)
         return found
-
-
-class Demand:
-    """The memory that a program needs.
-
-    Attributes:
-        state: the bytes of each array of the state, with the moments that optimizers keep for it.
-    """
-
-    def __init__(self, flow: Dataflow):
-        self._made: dict[Value, tuple[int, int]] = {}  # by which instruction, and the bytes
-        self._last: dict[Value, int] = {}  # the last instruction that needs it
-        program = flow.program
-        self._end = len(program.instructions)
-        for number, i in enumerate(program.instructions):
-            self._last |= dict.fromkeys([flow.base(x) for x in (*i.inputs(), *i.outputs)], number)
-            self._made |= {y: (number, _bytes_of_output(y, i)) for y in i.outputs if flow.base(y) is y}
-        self._last |= dict.fromkeys(map(flow.base, (*program.results(), *program.gradients())), self._end)
-        for i in [i for i in reversed(program.instructions) if i.name == "kernel"]:  # it saves its arguments
-            stop = self._last[i.outputs[-1]]
-            self._last |= {x: max(stop, self._last[x]) for x in map(flow.base, i.inputs())}
-        moments = _moments(program)
-        self.state = {x: nbytes_of(x) * (1 + moments.get(x, 0)) for x in program.state}
-
-    def peaks(self, assignment: Assignment, count: int) -> list[int]:
-        """Returns the bytes that each of some devices needs, at the most at a time.
-
-        What a segment takes lives until the segment ends; what crosses, until the run ends.
-        """
-        changes = [[0] * (self._end + 2) for _ in range(count)]
-        segment = [k for k, (_, inside) in enumerate(assignment.segments()) for _ in inside]
-        last = {k: number for number, k in enumerate(segment)}
-
-        def hold(number: int | None, nbytes: int, start: int = 0, stop: int = self._end) -> None:
-            for change in changes if number is None else [changes[number]]:
-                change[start] += nbytes
-                change[stop + 1] -= nbytes
-
-        for x, number in assignment.homes.items():
-            if x not in self._made:
-                hold(number, self.state.get(x, nbytes_of(x) if x.of is None else 0))
-                continue
-            (start, nbytes), stop = self._made[x], self._last[x]
-            if stop < self._end and segment[stop] != segment[start]:
-                stop = last[segment[stop]]
-            hold(number, nbytes, start, self._end if x in assignment.copies else stop)
-        for x, numbers in assignment.copies.items():
-            for number in numbers:
-                hold(number, nbytes_of(x), self._made.get(x, (0,))[0])
-        return [max(accumulate(change)) for change in changes]
-
-
-def _bytes_of_output(y: Value, i: Instruction) -> int:
-    """Returns the bytes of a result; of what a kernel saves, those of the arrays that it makes for it."""
-    if i.name != "kernel" or y is not i.outputs[-1]:
-        return nbytes_of(y)
-    alone = Program(tuple(dict.fromkeys(i.inputs())), {}, {}, [i], i.outputs)
-    return sum([x.nbytes for x in memory(alone).held if x.value is y])
-
-
-def _moments(program: Program) -> dict[Value, int]:
-    """Returns how many arrays of its size optimizers keep for each parameter."""
-    counts = {}
-    for optimizer in [i.args[0].target for i in program.instructions if i.name == "host.step"]:
-        for group in optimizer.param_groups:
-            counts |= dict.fromkeys(map(id, group["params"]), len(optimizer.state_names(group)))
-    return {x: counts.get(id(owner()), 0) for x, owner in program.owners.items()}
 
 
 def assigned(program: Program, devices: list[device], room: list[float]) -> tuple[Assignment, list[int]]:
@@ -149,6 +86,7 @@ def assigned(program: Program, devices: list[device], room: list[float]) -> tupl
     flow = Dataflow(program)
     demand, weights = Demand(flow), flow.weights()
     costs, resident = _along(flow, demand, weights)
+
     def excess(needed: list[int]) -> float:
         return sum([max(used - limit, 0) for used, limit in zip(needed, room, strict=True)])
 
@@ -156,7 +94,7 @@ def assigned(program: Program, devices: list[device], room: list[float]) -> tupl
     least: list[int] = []
     for bounds in dict.fromkeys([*filter(None, ways), (len(resident),) * (len(room) - 1)]):
         found = Assignment(flow, _devices(flow, weights, bounds))
-        needed = demand.peaks(found, len(room))
+        needed = demand.peaks(found.homes, found.copies, found.segments(), len(room))
         if not excess(needed):
             return found, needed
         least = min(least or needed, needed, key=excess)
@@ -173,8 +111,8 @@ def _along(flow: Dataflow, demand: Demand, weights: dict[Value, int]) -> tuple[l
     for x, groups in flow.groups.items():
         places = sorted([order[group] for group in groups if group in order])
         if places:
-            is_kept = x in demand.state or len(places) < len(groups)
-            resident[places[0]] += demand.state.get(x, nbytes_of(x)) if is_kept else 0
+            stays = x in demand.state or len(places) < len(groups)
+            resident[places[0]] += demand.state.get(x, nbytes_of(x)) if stays else 0
             changes[places[0] + 1] += weights.get(x, 0)
             changes[places[-1] + 1] -= weights.get(x, 0)
     return [*accumulate(changes[:-1])], resident
@@ -182,20 +120,19 @@ def _along(flow: Dataflow, demand: Demand, weights: dict[Value, int]) -> tuple[l
 
 def _bounds(costs: list[int], resident: list[int], capacities: list[float]) -> tuple[int, ...] | None:
     """Returns the first anchor of each device but the first, so that the costs there are the least in sum, of
-    several such ways one that fills all devices alike; None if they can't hold what is resident."""
+    several such ways the one that fills the first devices; None if they can't hold what is resident."""
     end, before = len(resident), [0, *accumulate(resident)]
-    best: dict[int, tuple] = {0: (0, 0, ())}
+    best: dict[int, tuple[int, tuple[int, ...]]] = {0: (0, ())}  # the cost, and minus the bounds
     for capacity in capacities:
-        found: dict[int, tuple] = {}
-        for start, (cost, fullest, bounds) in best.items():
+        found: dict[int, tuple[int, tuple[int, ...]]] = {}
+        for start, (cost, bounds) in best.items():
             for stop in range(start, end + 1):
-                used = before[stop] - before[start]
-                if used > capacity:
+                if before[stop] - before[start] > capacity:
                     break
-                way = cost + costs[stop], max(fullest, used / capacity if used else 0), (*bounds, stop)
-                found[stop] = min(way, found.get(stop, way), key=lambda way: way[:2])
+                way = cost + costs[stop], (*bounds, -stop)
+                found[stop] = min(way, found.get(stop, way))
         best = found
-    return best[end][2][:-1] if end in best else None
+    return tuple([-bound for bound in best[end][1][:-1]]) if end in best else None
 
 
 def _devices(flow: Dataflow, weights: dict[Value, int], bounds: tuple[int, ...]) -> dict[Instruction, int]:

@@ -1,0 +1,1 @@
+"""Placing: programs run on several devices, cut where the fewest bytes cross."""
