@@ -46,7 +46,7 @@ class Options(NamedTuple):
 def build(
     function: Callable, args: tuple, kwargs: dict, raws: list, numbers: Numbers, options: Options,
     sizes: Sizes | None = None,
-) -> CacheEntry:  # fmt: skip
+) -> CacheEntry:
     """Returns a cache entry for a function with these arguments, and with these numbers as inputs.
 
     Args:

@@ -62,7 +62,7 @@ class CacheEntry:
     def __init__(
         self, function: Callable, partition: Partition, tensors: TensorGuards, snapshot: Snapshot,
         places: dict[Place, type], flags: Collection[tuple], asks_identity: bool,
-    ):  # fmt: skip
+    ):
         self._function, self.partition, self._tensors, self._snapshot = function, partition, tensors, snapshot
         self._places, self._flags, self._asks_identity = places, flags, asks_identity
         self.prepare()
@@ -83,25 +83,25 @@ class CacheEntry:
         made.partition, made._tensors = partition, self._tensors.copy()
         return made
 
-    def run(self, tensors: list[Tensor], given: list, args: tuple, kwargs: dict) -> Any:
+    def run(
+        self, tensors: list[Tensor], given: list, args: tuple, kwargs: dict, asks_guards: bool = True
+    ) -> Any:
         """Returns what the function does, computed by the program.
 
         Args:
             tensors: the arguments that are tensors.
             given: their arrays, and the numbers among the arguments that are inputs.
             args, kwargs: what the function gets.
+            asks_guards: not right after the trace: another thread may be tracing what the guards look at.
 
         Raises:
             GuardFailure: something has changed since the trace.
             Mismatch: the program depends on an element, or a number, that is another one.
         """
-        is_same = self._hold is not None and self._hold()  # most often
-        if (change := self._change() if is_same else self.failure()) is not None:
-            raise GuardFailure(self, change)
-        return self.compute(tensors, given, args, kwargs)
-
-    def compute(self, tensors: list[Tensor], given: list, args: tuple, kwargs: dict) -> Any:
-        """Returns what the function does, whether the guards hold or not; see `run`."""
+        if asks_guards:
+            is_same = self._hold is not None and self._hold()  # most often
+            if (change := self._change() if is_same else self.failure()) is not None:
+                raise GuardFailure(self, change)
         if self._may_run_eagerly and self._must_run_eagerly(tensors, given):
             return self._function(*args, **kwargs)
         if self._places:

@@ -45,7 +45,7 @@ def compile(
     model: Callable | None = None, *, fullgraph: bool = False, dynamic: bool | None = None,
     backend: str | Callable | None = "inductor", mode: str | None = None, options: dict | None = None,
     disable: bool = False,
-) -> Any:  # fmt: skip
+) -> Any:
     """Returns a function or module that is traced when it is called, and runs as a program from then on.
 
     Elementwise operations and reductions of rows become loops, and little is left of Python. Best for whole

@@ -19,7 +19,7 @@ from .building import Options, build
 from .cache_entry import CacheEntry, EagerEntry, GuardFailure
 from .graph_breaks.splitting import Split, split
 from .graph_breaks.watching import Changed
-from .guards.keys import difference, key_of_call, shapes_of
+from .guards.keys import difference, key_of, key_of_call, modes, repeated, shapes_of
 from .guards.number_inputs import NumberInputs
 from .guards.snapshot import KINDS
 from .program.program import Program
@@ -63,7 +63,7 @@ class Compiled:
     def __init__(
         self, function: Callable, fullgraph: bool = False, mode: str | None = None,
         dynamic: bool | None = None, backend: Backend = "inductor",
-    ):  # fmt: skip
+    ):
         functools.update_wrapper(self, function, updated=())
         self._function, self._fullgraph, self._mode, self._dynamic = function, fullgraph, mode, dynamic
         self._backend = backend
@@ -97,7 +97,9 @@ class Compiled:
         raws: list[RawArray] = []
         numbers: list[float | int] = []
         inputs = self._numbers.positions
-        key = key_of_call(args, kwargs, tensors, raws, numbers, inputs)
+        arguments = key_of(args, tensors, raws, numbers, inputs)  # as `key_of_call`, without the call
+        named = key_of(kwargs, tensors, raws, numbers, inputs) if kwargs else ()
+        key = arguments, named, modes(), repeated(tensors) if len(tensors) > 1 else ()
         given = self._numbers.given(raws, numbers) if inputs and numbers else raws
         failures: list[GuardFailure | Mismatch] = []
         for entry in self._entries:
@@ -164,7 +166,7 @@ class Compiled:
         self._entries = [entry, *self._entries[: MOST_ENTRIES - 1]]
         given = self._numbers.given(raws, _numbers_in(args, kwargs))
         try:
-            return entry.compute(tensors, given, args, kwargs)
+            return entry.run(tensors, given, args, kwargs, asks_guards=False)
         except Mismatch:  # loops round otherwise: the sign of a sum near 0 may be another
             return self._function(*args, **kwargs)
 
@@ -219,7 +221,7 @@ class Compiled:
                 sizes.forget()
             return build(self._function, args, kwargs, raws, inputs, options, sizes)
 
-        return self._numbers.captured(trace, _numbers_in(args, kwargs))
+        return self._numbers.traced(trace, _numbers_in(args, kwargs))
 
     def _untraced(self, error: Exception, reason: str, args: tuple, kwargs: dict) -> Any:
         """Returns what a function does whose trace failed: eagerly this once if a package is the reason, else
@@ -233,9 +235,7 @@ class Compiled:
         make = functools.partial(Compiled, mode=self._mode, dynamic=self._dynamic, backend=self._backend)
         return self._broken(split(self._function, error, make), error, reason, args, kwargs)
 
-    def _broken(
-        self, made: Split | None, error: Exception, reason: str, args: tuple, kwargs: dict
-    ) -> Any:
+    def _broken(self, made: Split | None, error: Exception, reason: str, args: tuple, kwargs: dict) -> Any:
         """Returns what a function does, split, or eagerly if it couldn't be; unless it raises an error as its
         trace did: that is the function's own, and the next call is traced again."""
         place, key = place_of(error, self._function), self._last_key

@@ -229,7 +229,7 @@ def _halves(
     backward = Program(
         (*saved, *gradients.incoming), {}, whole.constants, later, grads, f"{whole.name} backward",
         gives_lazy=True, device=whole.device, loose=tuple(gradients.incoming),
-    )  # fmt: skip
+    )
     return forward, backward
 
 

@@ -71,8 +71,10 @@ class SymbolicTrace:
 
 
 def check_resized(made: Partition, traced: Partition, sizes: Sizes) -> None:
-    """Raises RuntimeError unless a resized partition is what a trace gives, one with the same inputs."""
-    if len(made.forward.inputs) != len(traced.forward.inputs):  # numbers are inputs by now
+    """Raises RuntimeError unless a resized partition is what a trace gives: one with the same inputs, that
+    depends on no elements."""
+    asks = any([i.name == "host.expect" for i in traced.traced[0].instructions])
+    if asks or len(made.traced[0].inputs) != len(traced.traced[0].inputs):
         return
     try:
         SymbolicTrace(traced, sizes).witness(made)

@@ -2,9 +2,9 @@
 Random programs, compiled beside eager and PyTorch: several calls, between which Python's objects change.
 
 A program is a function in a file, which mytorch's eager code, `mytorch.compile` and PyTorch import each. Its
-arguments have dtypes, and layouts in memory and sizes, which may differ in the next call; one is an index,
-which may be out of bounds. It writes in place, also through views, and uses a global, attributes of an object, its class
-and a module, buffers and parameters, of which one changes between two calls.
+arguments have dtypes, layouts in memory and sizes, which may differ in the next call; one is an index, which
+may be out of bounds. It writes in place, also through views, and uses a global, attributes of an object, its
+class and a module, buffers and parameters, of which one changes between two calls.
 """
 
 import importlib.util

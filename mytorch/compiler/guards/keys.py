@@ -21,7 +21,7 @@ from .snapshot import KINDS
 def key_of(
     x: object, tensors: list[Tensor], raws: list[RawArray], numbers: list[float | int],
     inputs: Container[int],
-) -> object:  # fmt: skip
+) -> object:
     """Returns what a program depends on of arguments; adds the tensors in them, their arrays, and, if any are
     inputs, numbers to lists.
 
@@ -33,7 +33,7 @@ def key_of(
         return tuple([
             _key_of_tensor(y, tensors, raws) if type(y) is Tensor
             else key_of(y, tensors, raws, numbers, inputs) for y in x
-        ])  # fmt: skip
+        ])
     if isinstance(x, Tensor):
         key = _key_of_tensor(x, tensors, raws)
         return key if type(x) is Tensor else (*key, type(x), *_attributes(x))
@@ -47,9 +47,8 @@ def key_of(
                 return kind, ANY
         return kind, x or str(x)  # 0.0 equals -0.0
     if isinstance(x, dict):
-        names = [(type(name).__name__, name or str(name)) for name in x]  # 1 equals True, 0.0 equals -0.0
         items = [key_of(item, tensors, raws, numbers, inputs) for item in x.values()]
-        return (type(x), *_attributes(x), *names, *items)
+        return (type(x), *_attributes(x), *_names(x), *items)
     if isinstance(x, slice):
         return slice, key_of((x.start, x.stop, x.step), tensors, raws, numbers, inputs)
     if isinstance(x, (Array, np.ndarray)) or is_raw(x):
@@ -59,10 +58,14 @@ def key_of(
     return _Same(x)
 
 
+def _names(x: dict) -> list[tuple]:
+    return [(type(name).__name__, name or str(name)) for name in x]  # 1 equals True, 0.0 equals -0.0
+
+
 def key_of_call(
     args: tuple, kwargs: dict, tensors: list[Tensor], raws: list[RawArray], numbers: list[float | int],
     inputs: Container[int],
-) -> tuple:  # fmt: skip
+) -> tuple:
     """Returns what a program depends on of a call; adds to lists as `key_of` does."""
     arguments = key_of(args, tensors, raws, numbers, inputs)
     named = key_of(kwargs, tensors, raws, numbers, inputs) if kwargs else ()
@@ -131,7 +134,7 @@ def modes() -> tuple:
 _MODES = (
     "grad mode", "autocast", "use_fused", "the default dtype", "the default device",
     "the number of modes with __torch_function__",
-)  # fmt: skip
+)
 
 
 def difference(before: tuple | None, now: tuple) -> str:

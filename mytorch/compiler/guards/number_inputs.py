@@ -21,17 +21,17 @@ class NumberInputs:
     exact values.
 
     Args:
-        dynamic: True if all are inputs from the first capture on, False if none ever is.
+        dynamic: True if all are inputs from the first trace on, False if none ever is.
 
     Attributes:
         positions: of these, among the numbers of the arguments in order, and their places in objects.
-        has_learned: whether the last capture was the first one with one of them.
+        has_learned: whether the last trace was the first one with one of them.
     """
 
     def __init__(self, dynamic: bool | None):
         self._dynamic = dynamic
         self.positions: frozenset[int | Place] = _ALL if dynamic else frozenset()
-        self._known, self.has_learned = self.positions, False  # as of the last capture
+        self._known, self.has_learned = self.positions, False  # as of the last trace
         self._constant: frozenset[int | Place] = frozenset()  # positions that never are inputs
 
     def given(self, raws: list[RawArray], numbers: Sequence[float | int]) -> list:
@@ -49,31 +49,33 @@ class NumberInputs:
         if self._dynamic is not False:
             self.positions = (self.positions | places) - self._constant
 
-    def captured(self, capture: Callable[[Numbers], T], given: Sequence[float | int]) -> T:
-        """Returns what a function captures with these inputs.
+    def traced(self, trace: Callable[[Numbers], T], given: Sequence[float | int]) -> T:
+        """Returns what `trace` makes with these inputs.
 
         Where it fails it is called again with the numbers as constants, at once and from now on; so are those
         that were pinned, or kept.
         """
         before = self._known, self._constant
         while True:
-            places = {k: k.read() for k in self.positions if isinstance(k, Place)}
-            inputs = {k: x for k, x in enumerate(given) if k in self.positions}
-            numbers = Numbers(inputs | {k: x for k, x in places.items() if type(x) in KINDS})
+            numbers, made = self._inputs(given), None
             try:
-                made = capture(numbers)
+                made = trace(numbers)
             except Picked:
                 raise
             except Exception:  # whatever a function does that doesn't expect what stands for a number
                 if not numbers.inputs:
                     self.positions, self._constant = before
                     raise
-                made = None
             constant = numbers.pinned
-            if made is None or (not constant and numbers.escaped()):
-                constant = constant or {*numbers.inputs}
+            if not constant and (made is None or numbers.escaped()):
+                constant = {*numbers.inputs}
             if not constant:
                 self.has_learned, self._known = not self.positions <= self._known, self.positions
                 return made
             self._constant |= constant
             self.positions -= constant
+
+    def _inputs(self, given: Sequence[float | int]) -> Numbers:
+        places = {k: k.read() for k in self.positions if isinstance(k, Place)}
+        inputs = {k: x for k, x in enumerate(given) if k in self.positions}
+        return Numbers(inputs | {k: x for k, x in places.items() if type(x) in KINDS})

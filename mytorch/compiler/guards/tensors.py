@@ -47,7 +47,7 @@ class TensorGuards:
     def __init__(
         self, owners: Mapping[Value, Tensor], state: Mapping[Value, RawArray], target: device,
         depends_on_grads: bool,
-    ):  # fmt: skip
+    ):
         self._owners = [
             Owner(weakref.ref(x), value, state[value], x.requires_grad) for value, x in owners.items()
         ]
@@ -67,7 +67,7 @@ class TensorGuards:
             comparison.terms += [
                 f"(x := {comparison.name(owner.tensor)}()) is not None", f"x._data._array is {arrays}[{k}]",
                 f"(x._node is not None) is {owner.requires_grad}",
-            ]  # fmt: skip
+            ]
         return comparison.compiled()
 
     def failure(self, bind: Callable[[], None]) -> str | None:

@@ -57,7 +57,7 @@ def traced(
     function: Callable, args: tuple, kwargs: dict, tensors: Collection[Tensor],
     answer: Callable[[Tracer, Value], Any] | None = None, numbers: Numbers | None = None,
     reads_rates: bool = False, with_repeats: bool = False, picks: bool = True, sizes: Sizes | None = None,
-) -> Iterator[Traced]:  # fmt: skip
+) -> Iterator[Traced]:
     """Context in which a function has run on tracing arrays, and more can be noted.
 
     Args:
@@ -94,7 +94,7 @@ def traced(
 def tracing(
     device: device, answer: Callable[[Tracer, Value], Any] | None, numbers: Numbers | None = None,
     reads_rates: bool = False, picks: bool = True, sizes: Sizes | None = None,
-) -> Iterator[Tracer]:  # fmt: skip
+) -> Iterator[Tracer]:
     """Context in which this thread's calls are noted; its value is the tracer, see there."""
     if thread.tracer is not None:
         raise RuntimeError("a program is being captured already")

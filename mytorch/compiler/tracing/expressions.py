@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 FACTS: dict[str, Callable] = {
     "shape": lambda x: x.shape, "strides": lambda x: x.strides, "size": lambda x: x.size,
     "nbytes": lambda x: x.size * x.dtype.itemsize,
-}  # fmt: skip
+}
 SIZE_OPERATIONS: dict[str, Callable] = {**OPERATIONS, "bit_length": int.bit_length, "int": int}
 
 

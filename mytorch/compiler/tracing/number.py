@@ -1,4 +1,4 @@
-"""Number: what stands for a Python number while a function is captured, and what programs do with numbers."""
+"""Number: what stands for a Python number while a function is traced, and what programs do with numbers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
 UNARY = {"neg": operator.neg, "pos": operator.pos, "abs": abs, "round": round, "floor": math.floor,
-          "ceil": math.ceil, "trunc": math.trunc}  # fmt: skip
+          "ceil": math.ceil, "trunc": math.trunc}
 COMPARISONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 # Not of `dir(np)`, which also names modules that are loaded at their first use, as f2py and testing.
 UFUNCS = {name: x for name, x in vars(np).items() if isinstance(x, np.ufunc)}
@@ -39,13 +39,13 @@ OPERATIONS: dict[str, Callable] = {
     "cast": lambda x, dtype: cast(x, as_dtype(dtype)),
     "as_number": lambda x, dtype, name: as_number(x, as_dtype(dtype), name),
     "factor": lambda x, dtype, *names: factor(x, as_dtype(dtype), *names),
-}  # fmt: skip
+}
 OPERANDS = (int, float, complex, np.generic)
 _LAYOUT = ("dtype", "ndim", "shape", "size", "itemsize", "nbytes")  # of NumPy's numbers, whatever their value
 
 
 class Number:
-    """What stands for a Python number, or one of NumPy, while a function is captured.
+    """What stands for a Python number, or one of NumPy, while a function is traced.
 
     For `isinstance` it is a float or an int, as the number; but it is none, so that no C code reads a value
     from it without asking.

@@ -1,4 +1,4 @@
-"""Python numbers that are inputs of a program: what stands for them while a function is captured.
+"""Python numbers that are inputs of a program: what stands for them while a function is traced.
 
     step(%0: float32[8], %1: float)
       %2: float = host.number('mul', %1, 2)
@@ -10,7 +10,7 @@
 the same, and `x * scale` that the number becomes an array without dims of the dtype that NumPy would give it.
 All of these depend on numbers alone, so they come first in the program, before anything that has an effect.
 Where Python asks for the exact value (`float(scale)`, `math.sqrt(scale)`, an index, text), the number is
-*pinned*: the function is captured again, with the number as a constant.
+*pinned*: the function is traced again, with the number as a constant.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def with_numbers(x: object, numbers: Mapping[int | Place, Number]) -> Any:
 
 
 class Numbers:
-    """The numbers of one capture, and what is noted of them.
+    """The numbers of one trace, and what is noted of them.
 
     Args:
         inputs: the numbers that are inputs, by their positions among the numbers of the arguments, or by
@@ -93,7 +93,7 @@ class Numbers:
         return found
 
     def finish(self) -> None:
-        """Ends the capture: from now on what stands for a number does what the number does."""
+        """Ends the trace: from now on what stands for a number does what the number does."""
         self._tracer = None
         self._known.clear()
         for place, x in self._placed.items():
@@ -103,7 +103,7 @@ class Numbers:
         self._placed.clear()
 
     def escaped(self) -> bool:
-        """Returns whether something outlives the capture that stands for a number: the function has kept it,
+        """Returns whether something outlives the trace that stands for a number: the function has kept it,
         in an object that isn't watched."""
         if any([reference() is not None for reference in self._made]):
             gc.collect()
@@ -162,7 +162,7 @@ class Numbers:
             given = tuple([
                 self.array(x, dtype) if type(x) is Number and k in places else mapped(pinned, x)
                 for k, x in enumerate(args)
-            ])  # fmt: skip
+            ])
             if _same_layout(rule, exact, (given, exact[1]), self._tracer):
                 return given, exact[1]
         return mapped(pinned, args), exact[1]

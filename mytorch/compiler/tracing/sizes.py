@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _ACCESSORS: set[CodeType] = {
     Tensor.shape.fget.__code__, properties.numel.__code__, properties.size.__code__,
     properties.stride.__code__,
-}  # fmt: skip
+}
 _EXACT: set[CodeType] = {Array.size.fget.__code__, Array.__len__.__code__, Tensor.__len__.__code__}
 _len = len
 
