@@ -84,7 +84,12 @@ def test_operators(dtype):
 
 @pytest.mark.parametrize("dtype", [*INTEGERS, "float16", "float32", "float64"])
 @pytest.mark.parametrize(
-    "tolerances", [{}, {"rtol": 0, "atol": 0}, {"rtol": 0.1, "atol": 1.0}, {"atol": 1e-3}], ids=str
+    "tolerances",
+    [
+        {}, {"rtol": 0, "atol": 0}, {"rtol": 0.1, "atol": 1.0}, {"atol": 1e-3},
+        {"rtol": 0, "atol": 10.0}, {"rtol": 0.99, "atol": 0},
+    ],
+    ids=str,
 )
 @each("equal_nan", [False, True])
 def test_isclose(dtype, tolerances, equal_nan):
