@@ -155,6 +155,14 @@ def test_a_function_takes_arrays_and_returns_tensors(name):
     agree(FUNCTIONS[name](mytorch, Array(X)), FUNCTIONS[name](torch, torch.from_numpy(X)), Tensor)
 
 
+def test_a_method_that_has_nothing_to_do_returns_the_array():
+    """As PyTorch's of a tensor."""
+    array, tensor = Array([1.0, 2.0]), torch.tensor([1.0, 2.0])
+    for x in (array, tensor):
+        assert x.contiguous() is x and x.float() is x and x.cpu() is x and x.clone() is not x
+    assert array.to("float32") is array and type(array.double()) is Array
+
+
 def test_functions_that_write_into_an_array():
     array = Array(X.copy())
     raw = array._array

@@ -1,5 +1,8 @@
 """Initialisations: the distributions of PyTorch's, and its errors."""
 
+import contextlib
+import threading
+
 import numpy as np
 import pytest
 import torch
@@ -119,3 +122,30 @@ def test_on_a_gpu(fake_cuda):
         args = (0.5,) if name == "constant_" else ()
         assert getattr(nn.init, name)(x, *args) is x
         assert str(x.device) == "cuda:1" and not (x == 7).any()
+
+
+def test_what_is_skipped_ends_with_the_block_in_each_thread():
+    """Also in a thread that skips for the first time, within another block, and after an error."""
+    found = []
+
+    def fill():
+        x = mytorch.zeros(2)
+        nn.init.ones_(x)
+        return x.tolist() == [1, 1]
+
+    def body():
+        found.append(fill())
+        with nn.init.skipped():
+            with nn.init.skipped():
+                found.append(fill())
+            found.append(fill())
+        found.append(fill())
+        with contextlib.suppress(KeyError), nn.init.skipped():
+            raise KeyError
+        found.append(fill())
+
+    with nn.init.skipped():  # of this thread
+        thread = threading.Thread(target=body)
+        thread.start()
+        thread.join()
+    assert found == [True, False, False, True, True]

@@ -484,6 +484,12 @@ def test_padding_row_starts_as_zeros_and_stays():
     assert layer.weight.grad[2].tolist() == [0, 0, 0] and layer.weight.grad[3].tolist() == [1, 1, 1]
 
 
+def test_a_padding_row_counts_from_the_end():
+    for name, index in (("Embedding", -1), ("EmbeddingBag", -2), ("Embedding", 0)):
+        ours, theirs = (getattr(t.nn, name)(6, 3, padding_idx=index) for t in (mytorch, torch))
+        assert ours.padding_idx == theirs.padding_idx and repr(ours) == repr(theirs)
+
+
 def test_embedding_from_pretrained():
     table = mytorch.randn(4, 3)
     layer = nn.Embedding.from_pretrained(table)

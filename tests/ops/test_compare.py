@@ -9,7 +9,7 @@ import torch
 import mytorch
 from mytorch import Tensor
 from tests.each import each
-from tests.oracle import check, fails_alike
+from tests.oracle import check, fails_alike, in_both
 
 SPECIAL = np.array([0.0, -0.0, 1, -1, 1e-9, 1 + 1e-6, 1 + 1e-3, 1e30, np.inf, -np.inf, np.nan])
 COMPARISONS = ["eq", "ne", "lt", "le", "gt", "ge"]
@@ -84,13 +84,19 @@ def test_operators(dtype):
 
 @pytest.mark.parametrize("dtype", [*INTEGERS, "float16", "float32", "float64"])
 @pytest.mark.parametrize(
-    "tolerances", [{}, {"rtol": 0, "atol": 0}, {"rtol": 0.1, "atol": 1.0}, {"atol": 1e-3}], ids=str
+    "tolerances",
+    [
+        {}, {"rtol": 0, "atol": 0}, {"rtol": 0.1, "atol": 1.0}, {"atol": 1e-3},
+        {"rtol": 0, "atol": 10.0}, {"rtol": 0.99, "atol": 0},
+    ],
+    ids=str,
 )
 @each("equal_nan", [False, True])
 def test_isclose(dtype, tolerances, equal_nan):
     x, y = cross(SPECIAL.astype(dtype) if dtype.startswith("float") else numbers(dtype))
     for name in ("isclose", "allclose"):
-        check(*both(name), x, y, **tolerances, equal_nan=equal_nan)
+        call = lambda t, x, y, name=name: getattr(t, name)(x, y, **tolerances, equal_nan=equal_nan)  # noqa: E731
+        check(*in_both(call), x, y)
     assert mytorch.allclose(Tensor(x), Tensor(x), equal_nan=True) is True
 
 

@@ -392,6 +392,7 @@ FAILS = {
     "power out of range": (lambda t, a: a**300, (np.ones(2, "uint8"),), "300.*uint8|uint8_t"),
     "fmod by zero": (lambda t, a: t.fmod(a, a), (np.zeros(2, int),), "zero"),
     "div by zero": (lambda t, a: t.div(a, 0, rounding_mode="trunc"), (np.ones(2, int),), "zero"),
+    "floor by zero": (lambda t, a: t.div(a, 1 - a, rounding_mode="floor"), (np.ones(2, int),), "zero"),
     "fraction as alpha": (lambda t, a: t.add(a, a, alpha=0.5), (np.arange(3),), "alpha"),
     "bool as alpha": (lambda t, a: t.sub(a, a, alpha=True), (np.ones(3),), "alpha"),
     "no bounds": (lambda t, a: t.clamp(a), (np.ones(3),), "min and max|'min' or 'max'"),

@@ -43,6 +43,15 @@ def test_edges(a, x):
     assert got == pytest.approx(want, rel=2e-2, abs=1e-300)
 
 
+@pytest.mark.parametrize(("a", "x"), [(100.0, 500.0), (1e4, 1.5e4), (1e6, 2e6)])
+def test_far_above_by_many_steps(a, x):
+    """The integral whose exponent falls by x - a and more a unit, in steps of a thousandth of its width."""
+    v = np.linspace(0, 40 / (x - a), 40_001)
+    heights = np.exp(a * v - x * np.expm1(v)) * (v + np.log(x) - torch.tensor(a).double().digamma().item())
+    got = standard_gamma_grad(mytorch.tensor([a], dtype="float64"), mytorch.tensor([x], dtype="float64"))
+    assert got.item() == pytest.approx(x * np.trapezoid(heights, v), rel=1e-6)
+
+
 def test_gradient():
     a = mytorch.tensor([0.5, 3.0, 40.0], dtype="float64", requires_grad=True)
     x = mytorch.tensor([0.2, 2.5, 44.0], dtype="float64")

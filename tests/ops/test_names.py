@@ -90,6 +90,7 @@ def test_the_default_device_is_that_of_new_tensors(name, fake_cuda):
         with mytorch.device("cpu"):
             assert make().device == "cpu"
         assert make().device == "cuda:1"
+    assert make().device == "cpu" == mytorch.get_default_device()
     mytorch.set_default_device("cuda")
     try:
         assert make().device == "cuda:0"

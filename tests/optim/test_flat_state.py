@@ -44,6 +44,22 @@ def test_dtypes_have_vectors_of_their_own():
     same(ours, theirs)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_clipped_gradients_are_those_of_the_update(dtype):
+    """`clip_grad_norm` of the optimizer leaves them to the pass that updates."""
+    ours = parameters(dtype=dtype)
+    theirs = twins(ours)
+    optimizer, oracle = optim.SGD(ours, lr=0.5, fused=False), torch.optim.SGD(theirs, lr=0.5)
+    for bound in (0.3, 1e9):
+        for p, q in zip(ours, theirs, strict=True):
+            p.grad, q.grad = np.full(p.shape, 2.0, dtype), torch.full(p.shape, 2.0, dtype=q.dtype)
+        norm = optimizer.clip_grad_norm(bound)
+        assert norm.item() == pytest.approx(torch.nn.utils.clip_grad_norm_(theirs, bound).item())
+        optimizer.step()
+        oracle.step()
+        same(ours, theirs)
+
+
 def test_vectors_longer_than_a_chunk():
     ours = parameters(shapes=[(CHUNK - 5,), (3, 7), (2 * CHUNK + 1,)])
     theirs = twins(ours)

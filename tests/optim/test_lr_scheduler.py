@@ -67,6 +67,27 @@ def test_plateau(options):
     assert len({row[0] for row in results[0]}) > 1 and scheduler.last_epoch == 100
 
 
+def test_a_plateau_counts_from_0():
+    for module, optimizer in zip((optim.lr_scheduler, torch.optim.lr_scheduler), optimizers(), strict=True):
+        scheduler = module.ReduceLROnPlateau(optimizer)
+        assert scheduler.last_epoch == 0
+        scheduler.step(1.0)
+        assert scheduler.last_epoch == 1
+
+
+def test_a_cycle_that_goes_on_begins_at_its_own_base():
+    """Not at the rate that the optimizer had in the beginning."""
+    for module, optimizer in zip((optim.lr_scheduler, torch.optim.lr_scheduler), optimizers(), strict=True):
+        for group in optimizer.param_groups:
+            group["initial_lr"] = 0.3
+        options = {"step_size_up": 4, "cycle_momentum": False, "last_epoch": 4}
+        scheduler = module.CyclicLR(optimizer, 0.2, 1.0, **options)
+        assert scheduler.base_lrs == [0.2, 0.2]
+        optimizer.step()
+        scheduler.step()
+        np.testing.assert_allclose(rates(optimizer), [0.6, 0.6])
+
+
 def test_plateau_with_a_group_that_came_later():
     optimizer, _ = optimizers()
     one = optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, min_lr=0.1)

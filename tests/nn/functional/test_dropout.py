@@ -1,5 +1,7 @@
 """Dropout of channels, alpha dropout, and dropout's gradients of gradients."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,7 @@ import torch
 import mytorch
 from mytorch import Tensor
 from mytorch.nn import functional as F
+from mytorch.nn.functional.dropout import Draw
 
 FUNCTIONS = ["dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"]
 
@@ -111,3 +114,13 @@ def test_attention_s_second_gradient_has_the_same_mask(variant, is_causal):
     wanted = mytorch.autograd.grad(loss, [q, k, v], retain_graph=True)
     for got, want in zip(mytorch.autograd.grad(loss, [q, k, v], create_graph=True), wanted, strict=True):
         np.testing.assert_allclose(got.detach().numpy(), want.numpy(), rtol=1e-4, atol=1e-4)
+
+
+def test_a_draw_of_p_itself_is_kept():
+    """Uniform numbers lie in [0, 1): those below p drop an element, so that p = 0 keeps all."""
+    x, drawn = np.ones(4, np.float32), np.array([0.0, 0.25, np.nextafter(0.25, 0), 0.75])
+    for p, expected in ((0.25, [False, True, False, True]), (0.0, [True] * 4)):
+        draw = Draw(mytorch.device("cpu"))
+        draw.generator = SimpleNamespace(rng=SimpleNamespace(random=lambda shape, dtype: drawn))
+        assert draw.mask(x, p).tolist() == expected
+        assert draw.kept(x, p).tolist() == expected  # the mask that was drawn

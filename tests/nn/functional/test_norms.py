@@ -197,3 +197,14 @@ def test_running_statistics_have_no_gradient(training):
     x, mean = mytorch.ones(3, 4), mytorch.zeros(4, requires_grad=True)
     with pytest.raises(RuntimeError, match="not differentiable with respect to running_mean"):
         F.batch_norm(x, mean, mytorch.ones(4), training=training)
+
+
+@pytest.mark.parametrize("shape", [(1,), (3,), ()])
+def test_batch_norm_needs_a_dim_of_channels(shape):
+    """Also of one element, and with statistics and weights of one channel."""
+    x, one = mytorch.ones(shape), [mytorch.ones(1)] * 4
+    with pytest.raises(RuntimeError, match=r"running_mean of shape \(0,\), got \(1,\)"):
+        F.batch_norm(x, *one)
+    for statistics in (one, [None, None]):
+        with pytest.raises(IndexError, match="an input with a dim of channels"):
+            F.batch_norm(x, *statistics, training=True)

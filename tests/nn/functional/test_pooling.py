@@ -46,6 +46,7 @@ CALLS = {
     "empty batch": ("max_pool2d", [normal(0, 3, 4, 5)], (2,), {"return_indices": True}),
     "adaptive, uneven": ("adaptive_max_pool2d", [normal(2, 3, 7, 5)], ((3, 4), True), {}),
     "adaptive, more than there are": ("adaptive_max_pool1d", [normal(2, 3, 4)], (7, True), {}),
+    "adaptive, of one": ("adaptive_max_pool2d", [normal(2, 3, 1, 2)], ((3, 5), True), {}),
     "adaptive, none": ("adaptive_max_pool1d", [normal(2, 3, 4)], (0, True), {}),
     "adaptive, three dims": ("adaptive_max_pool3d", [normal(3, 4, 5, 6)], ((None, 2, 3), True), {}),
     "adaptive NaN": ("adaptive_max_pool1d", [SPECIAL], (5, True), {}),

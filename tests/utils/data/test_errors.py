@@ -1,6 +1,7 @@
 """What goes wrong in a worker: errors arrive as they are, a death is named, with the sample and the batch."""
 
 import os
+import re
 import signal
 import threading
 
@@ -113,6 +114,68 @@ def test_errors_of_streams_and_many_samples_say_where():
         next(iter(data.DataLoader(Batched(), 9, num_workers=1)))
 
 
+class FailsTwice:
+    """A stream that goes on after an error, as an object that is its own iterator may."""
+
+    def __iter__(self):
+        self.number = -1
+        return self
+
+    def __next__(self):
+        self.number += 1
+        if self.number in (2, 5):
+            raise ValueError(f"sample {self.number} is damaged")
+        if self.number == 9:
+            raise StopIteration
+        return self.number
+
+
+def test_a_stream_goes_on_after_its_errors_and_from_a_state():
+    """The errors before a sample aren't raised again by the pass that continues after that sample."""
+
+    class Damaged(FailsTwice, data.IterableDataset):
+        pass
+
+    def rest_of(iterator):
+        found = []
+        while True:
+            try:
+                found.append(next(iterator))
+            except ValueError as error:
+                found.append(re.search("sample . is damaged", str(error))[0])
+            except StopIteration:
+                return found
+
+    whole = rest_of(iter(data.DataLoader(Damaged(), None)))
+    assert whole == [0, 1, "sample 2 is damaged", 3, 4, "sample 5 is damaged", 6, 7, 8]
+    for count in range(len(whole)):
+        loader = data.DataLoader(Damaged(), None)
+        iterator = iter(loader)
+        for item in whole[:count]:
+            if isinstance(item, str):
+                with pytest.raises(ValueError, match=item):
+                    next(iterator)
+            else:
+                next(iterator)
+        resumed = data.DataLoader(Damaged(), None)
+        resumed.load_state_dict(loader.state_dict())
+        if count and isinstance(whole[count - 1], str):
+            count -= 1  # the state is that after the last sample
+        assert rest_of(iter(resumed)) == whole[count:]
+
+
+def test_an_error_ahead_is_not_the_end():
+    """Whether a batch is the last one of a stream is known by loading ahead; `next` raises what that did."""
+
+    class Damaged(FailsTwice, data.IterableDataset):
+        pass
+
+    batches = iter(data.DataLoader(Damaged(), None))
+    assert [next(batches), next(batches)] == [0, 1] and not batches.is_last()
+    with pytest.raises(ValueError, match="sample 2 is damaged"):
+        next(batches)
+
+
 def test_stop_iteration_does_not_end_a_pass_in_silence():
     with pytest.raises(RuntimeError, match="batch 5: the dataset raised StopIteration"):
         list(data.DataLoader(Numbers(10, raise_at_5(StopIteration()))))
@@ -128,6 +191,7 @@ DEATHS = {
     "terminate": (lambda: kill_itself(signal.SIGTERM), r"was killed by signal 15 \(SIGTERM\)"),
     "segfault": (segfault, r"was killed by signal 11 \(SIGSEGV\)"),
     "exit": (leave, "exited with code 3"),
+    "end": (lambda: os._exit(0), "exited with code 0"),
 }
 
 
