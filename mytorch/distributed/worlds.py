@@ -30,7 +30,7 @@ import numpy as np
 
 from .. import random
 from ..backends import door, dtypes
-from ..core import printing
+from ..core import grad_mode, printing
 from ..nn.functional.variant import use_fused
 from ..nn.utils import parametrize
 from . import world as groups
@@ -64,6 +64,7 @@ of_each_rank(parametrize, "_cache", lambda: None)
 of_each_rank(parametrize, "_depth", int)
 of_each_rank(printing, "_options", lambda: {**printing._options})
 of_each_rank(printing, "_sci_mode")
+of_each_rank(grad_mode._State, "stream")
 of_each_rank(sys, "stdout")
 of_each_rank(sys, "stderr")
 of_each_rank(warnings, "filters", lambda: [*warnings.filters])

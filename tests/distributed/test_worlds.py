@@ -19,6 +19,7 @@ from mytorch import nn, optim
 from mytorch.accelerate import Accelerator
 from mytorch.distributed import worlds
 from mytorch.models import GPT2, GPT2Config
+from mytorch.stream import record
 from tests.distributed import training
 from tests.every import every
 
@@ -117,6 +118,24 @@ def test_blocks_that_set_something_of_the_process_hold_for_their_rank():
     for rank, results in enumerate(found):
         number = f"tensor({1.23456:.{rank}f})" if rank else "tensor(1.)"
         assert results == (f"of rank {rank}\n", [f"warning of rank {rank}"], False, str(rank), number)
+
+
+def test_a_rank_records_its_own_operations():
+    def ranks():
+        rank = begun()
+        with record() as mine:
+            x = mytorch.ones(2) * 2
+            dist.barrier()
+            for _ in range(rank):
+                x = x + 1
+            dist.barrier()
+        return [instruction.name for instruction in mine]
+
+    expected = [["mul", "barrier", *["add"] * rank, "barrier"] for rank in range(3)]
+    assert worlds.run(3, ranks) == expected
+    with record() as everything:
+        worlds.run(3, ranks)
+    assert [instruction.name for instruction in everything].count("add") == 3
 
 
 def test_who_can_not_call_collectives():
