@@ -19,7 +19,8 @@ from .building import Options, build
 from .cache_entry import CacheEntry, EagerEntry, GuardFailure
 from .graph_breaks.splitting import Split, split
 from .graph_breaks.watching import Changed
-from .guards.keys import difference, key_of, key_of_call, modes, repeated, shapes_of
+from .guards.keys import difference, key_of, key_of_call, repeated, shapes_of
+from .guards.modes import modes
 from .guards.number_inputs import NumberInputs
 from .guards.snapshot import KINDS
 from .program.program import Program

@@ -94,7 +94,7 @@ class DeviceMesh:
         if not is_initialized():
             init_process_group()
         world = default_group()
-        if not {*ranks.flat} <= {*world.ranks} or len({*ranks.flat}) < ranks.size:
+        if not ranks.size or not {*ranks.flat} <= {*world.ranks} or len({*ranks.flat}) < ranks.size:
             raise RuntimeError(
                 f"DeviceMesh: a mesh of ranks {ranks.tolist()} doesn't fit {world.size()} ranks, each once"
             )
@@ -112,10 +112,10 @@ class DeviceMesh:
 
     def _make_group(self, axes: tuple[int, ...]) -> ProcessGroup | None:
         """Makes the groups of all lines along axes; returns that of this rank."""
-        lines = self._lines(axes).tolist()
+        lines = [sorted(line) for line in self._lines(axes).tolist()]
         if lines == [[*default_group().ranks]]:
             return default_group()
-        made = [new_group(line, sort_ranks=False) for line in lines]
+        made = [new_group(line) for line in lines]
         return next((group for group in made if isinstance(group, ProcessGroup)), None)
 
     def _sizes(self, axes: tuple[int, ...]) -> list[int]:
@@ -196,11 +196,17 @@ class DeviceMesh:
     def get_group(self, mesh_dim: int | str | None = None) -> ProcessGroup:
         """Returns the group of this rank's line along a dim, which a mesh of one dim needs no argument for.
 
+        Its ranks are sorted, in whatever order the mesh has them.
+
         Raises:
             RuntimeError: there are several dims, and none is named.
             KeyError: there is no such dim.
+            IndexError: this rank isn't in the mesh.
         """
-        return self._root._groups[self._axes_of("get_group", mesh_dim)]
+        group = self._root._groups[self._axes_of("get_group", mesh_dim)]
+        if group is None:  # which would mean all ranks to a collective
+            raise IndexError(f"get_group(): rank {get_rank()} is not in the mesh")
+        return group
 
     def _axes_of(self, function: str, mesh_dim: int | str | None) -> tuple[int, ...]:
         if mesh_dim is None:
@@ -241,7 +247,7 @@ class DeviceMesh:
         made._of_root(device_type, ranks, None if mesh_dim_names is None else tuple(mesh_dim_names))
         for axis, given in enumerate(groups):
             line = next((line for line in made._lines((axis,)) if get_rank() in line), None)
-            if line is None or [*line] != get_process_group_ranks(given):
+            if line is None or sorted(line) != sorted(get_process_group_ranks(given)):
                 raise ValueError(f"from_group(): mesh {ranks.tolist()} doesn't fit {given!r} in dim {axis}")
             made._groups[axis,] = given
         return made
@@ -251,7 +257,7 @@ class DeviceMesh:
         return get_rank()
 
     def get_local_rank(self, mesh_dim: int | str | None = None) -> int:
-        """Returns where this rank is along a dim, -1 outside of the mesh; arguments as for `get_group`."""
+        """Returns this rank's rank in `get_group(mesh_dim)`, -1 outside of the mesh."""
         group = self._root._groups[self._axes_of("get_local_rank", mesh_dim)]
         return -1 if group is None else group.rank()
 

@@ -122,6 +122,8 @@ class ProcessGroup:
             timeout: in seconds; by default the group's.
         """
         in_force().once(f"{op}() of a process group")
+        if self.world is not None:
+            self.world.check(self.ranks[self._rank])
         for work in self._in_flight[:]:
             work.poll()  # MPI makes progress only when it is polled
         counter = self._count if peers is None else self._p2p_count

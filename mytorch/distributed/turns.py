@@ -41,8 +41,19 @@ class World:
 
     @property
     def rank(self) -> int:
-        """The rank that runs."""
+        """The rank that runs.
+
+        Raises:
+            DistError: this thread is none of the world's.
+        """
+        if _current.world is not self:
+            raise DistError("a rank of a world calls collectives in its own thread, while the world runs")
         return _current.rank
+
+    def check(self, rank: int) -> None:
+        """Raises DistError unless this thread is that rank."""
+        if self.rank != rank:
+            raise DistError(f"rank {self.rank} can't use a group that rank {rank} has made for itself")
 
     def wait(self, ready: Callable[[], bool], describe: Callable[[], str]) -> None:
         """Lets others run until `ready()`, which must change nothing, since it is called in any thread.

@@ -12,15 +12,17 @@ Worlds: any number of ranks as threads of one process, of which one runs at a ti
 A rank runs until it waits in a collective for others; then the next one does. So what it prints comes in an
 order that is always the same, a debugger stops in one rank, and ranks that all wait for each other are an
 error that says what each of them waits for. What belongs to a process elsewhere, as the default group, random
-numbers, the default dtype and RANK in the environment, each rank has for itself: it is put in place when the
-rank takes its turn, as an operating system does with registers.
+numbers, the default dtype, the environment with RANK in it, warning filters and sys.stdout, each rank has for
+itself: it is put in place when the rank takes its turn, as an operating system does with registers.
 """
 
 from __future__ import annotations
 
 import os
 import random as python_random
+import sys
 import threading
+import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -28,7 +30,9 @@ import numpy as np
 
 from .. import random
 from ..backends import door, dtypes
+from ..core import grad_mode, printing
 from ..nn.functional.variant import use_fused
+from ..nn.utils import parametrize
 from . import world as groups
 from .errors import DistError
 from .turns import World, current
@@ -36,6 +40,7 @@ from .turns import World, current
 T = TypeVar("T")
 _OF_A_RANK: list[tuple[object, str, Callable[[], Any]]] = []
 _ENVIRONMENT = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+_running = threading.Lock()  # held while there is a world: what it swaps is the process's
 
 
 def of_each_rank(holder: object, name: str, initial: Callable[[], Any] | None = None) -> None:
@@ -55,6 +60,16 @@ of_each_rank(random, "_default", dict)
 of_each_rank(random, "_seed")
 of_each_rank(dtypes, "_default")
 of_each_rank(use_fused, "default")
+of_each_rank(parametrize, "_cache", lambda: None)
+of_each_rank(parametrize, "_depth", int)
+of_each_rank(printing, "_options", lambda: {**printing._options})
+of_each_rank(printing, "_sci_mode")
+of_each_rank(grad_mode._State, "stream")
+of_each_rank(sys, "stdout")
+of_each_rank(sys, "stderr")
+of_each_rank(warnings, "filters", lambda: [*warnings.filters])
+of_each_rank(warnings, "showwarning")
+of_each_rank(warnings, "_showwarnmsg_impl")
 
 
 class _Registers:
@@ -62,9 +77,8 @@ class _Registers:
 
     def __init__(self, rank: int, size: int):
         self._attributes = [(holder, name, initial()) for holder, name, initial in _OF_A_RANK]
-        self._environment: dict[str, str | None] = dict(
-            zip(_ENVIRONMENT, map(str, (rank, size, rank, size)), strict=True)
-        )
+        own = zip(_ENVIRONMENT, map(str, (rank, size, rank, size)), strict=True)
+        self._environment = {**os.environ, **dict(own)}
         self._states = python_random.getstate(), np.random.get_state()
 
     def swap(self) -> None:
@@ -73,10 +87,12 @@ class _Registers:
         for attribute in self._attributes:
             setattr(*attribute)
         self._attributes = before
-        for name, value in self._environment.items():
-            self._environment[name] = os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
+        with warnings.catch_warnings():  # which tells them that the filters have changed
+            pass
+        environment, self._environment = self._environment, {**os.environ}
+        for name in self._environment.keys() - environment.keys():
+            del os.environ[name]
+        os.environ.update(environment.items() - self._environment.items())
         states, self._states = self._states, (python_random.getstate(), np.random.get_state())
         python_random.setstate(states[0]), np.random.set_state(states[1])
 
@@ -89,7 +105,7 @@ def run(size: int, function: Callable[..., T], *args: Any, **kwargs: Any) -> lis
 
     Raises:
         The first error of a rank; the others then end where they next wait.
-        DistError: all ranks that are left wait for each other.
+        DistError: all ranks that are left wait for each other; or there is a world already.
         ValueError: `size` isn't a positive int.
 
     >>> from mytorch import distributed as dist
@@ -105,8 +121,16 @@ def run(size: int, function: Callable[..., T], *args: Any, **kwargs: Any) -> lis
         raise ValueError(f"worlds.run(): expected a positive number of ranks, got {size!r}")
     if current() is not None:
         raise DistError("worlds.run(): a rank of a world can't begin another one")
+    if not _running.acquire(blocking=False):
+        raise DistError("worlds.run(): another thread runs a world, and a process has one at a time")
+    try:
+        return _run(size, lambda: function(*args, **kwargs))
+    finally:
+        _running.release()
+
+
+def _run(size: int, call: Callable[[], T]) -> list[T]:
     world = World([_Registers(rank, size) for rank in range(size)])
-    call = lambda: function(*args, **kwargs)  # noqa: E731
     threads = [
         threading.Thread(target=world.main, args=(rank, call), name=f"rank {rank}", daemon=True)
         for rank in range(size)

@@ -83,6 +83,26 @@ def test_of_groups_that_there_are():
             dist.DeviceMesh.from_group(groups[::-1], "cpu", mesh.mesh, **names)
 
 
+ORDERS = [[5, 4, 3], [2, 1, 0]], [[5, 1], [2, 0]]
+
+
+@pytest.mark.parametrize("ranks", ORDERS)
+def test_of_ranks_in_any_order_and_of_some_of_them(ranks):
+    for rank in range(6):
+        with world(rank, 6):
+            found = dist.DeviceMesh("cpu", ranks, mesh_dim_names=("a", "b"))
+            wanted = torch.distributed.DeviceMesh("cpu", ranks, mesh_dim_names=("a", "b"))
+            for mesh, of in ((found, dist), (wanted, torch.distributed)):
+                if rank not in np.array(ranks):
+                    assert mesh.get_coordinate() is None
+                    for call in (mesh.get_group, lambda dim, mesh=mesh: mesh.get_all_groups()):
+                        with pytest.raises(IndexError):
+                            call("b")
+                else:
+                    assert described(mesh, of) == described(wanted, torch.distributed)
+            assert rank in np.array(ranks) or found.get_local_rank("b") == -1
+
+
 def of(*shape, **names):
     return dist.init_device_mesh("cpu", shape, **names)
 
@@ -98,6 +118,7 @@ def test_what_is_wrong_is_said():
             "same length": (RuntimeError, lambda: of(4, mesh_dim_names=("a", "b"))),
             "device type": (RuntimeError, lambda: dist.init_device_mesh("cuda:0", (4,))),
             "doesn't fit 4 ranks": (RuntimeError, lambda: of(8)),
+            r"ranks \[\] doesn't fit": (RuntimeError, lambda: of(0)),
             "without mesh_dim_names": (RuntimeError, lambda: of(4)["a"]),
         }
         for text, (kind, call) in wrong.items():

@@ -1,10 +1,14 @@
 """Worlds: ranks that are threads of one process, of which one runs at a time."""
 
+import contextlib
+import io
 import itertools
 import os
 import random
+import sys
 import threading
 import time
+import warnings
 
 import numpy as np
 import pytest
@@ -15,6 +19,7 @@ from mytorch import nn, optim
 from mytorch.accelerate import Accelerator
 from mytorch.distributed import worlds
 from mytorch.models import GPT2, GPT2Config
+from mytorch.stream import record
 from tests.distributed import training
 from tests.every import every
 
@@ -81,6 +86,83 @@ def test_what_each_rank_has_for_itself():
         seed(rank)
         if rank != 1:  # which draws float64
             assert numbers == draws()
+
+
+def test_blocks_that_set_something_of_the_process_hold_for_their_rank():
+    def ranks():
+        rank, text = begun(), io.StringIO()
+        module = nn.utils.parametrizations.weight_norm(nn.Linear(2, 2))
+        os.environ["OF_A_RANK"] = str(rank)
+        mytorch.set_printoptions(precision=rank)
+        with warnings.catch_warnings(record=True) as caught, contextlib.redirect_stdout(text):
+            with nn.utils.parametrize.cached():
+                warnings.simplefilter("always", UserWarning)
+                before = module.weight
+                dist.barrier()  # the last rank goes on first, and the others are in their blocks
+                print("of rank", rank)
+                warnings.warn(f"warning of rank {rank}", stacklevel=1)
+                assert module.weight is before
+            is_cached = module.weight is before
+        return text.getvalue(), [*map(str, (w.message for w in caught))], is_cached, *mine()
+
+    def mine():
+        return os.environ.get("OF_A_RANK"), str(mytorch.tensor(1.23456))
+
+    def process():
+        shown = warnings.showwarning, warnings._showwarnmsg_impl
+        return sys.stdout, warnings.filters[:], *shown, {**os.environ}
+
+    before = process(), mine()
+    found = worlds.run(3, ranks)
+    assert (process(), mine()) == before
+    for rank, results in enumerate(found):
+        number = f"tensor({1.23456:.{rank}f})" if rank else "tensor(1.)"
+        assert results == (f"of rank {rank}\n", [f"warning of rank {rank}"], False, str(rank), number)
+
+
+def test_a_rank_records_its_own_operations():
+    def ranks():
+        rank = begun()
+        with record() as mine:
+            x = mytorch.ones(2) * 2
+            dist.barrier()
+            for _ in range(rank):
+                x = x + 1
+            dist.barrier()
+        return [instruction.name for instruction in mine]
+
+    expected = [["mul", "barrier", *["add"] * rank, "barrier"] for rank in range(3)]
+    assert worlds.run(3, ranks) == expected
+    with record() as everything:
+        worlds.run(3, ranks)
+    assert [instruction.name for instruction in everything].count("add") == 3
+
+
+def test_who_can_not_call_collectives():
+    groups, errors = {}, []
+
+    def ranks():
+        rank = begun()
+        groups[rank] = dist.group.WORLD
+        if rank == 0:
+            for call in ((dist.barrier,), (worlds.run, 1, begun)):
+                thread = threading.Thread(target=lambda: errors.append(error_of(*call)))  # noqa: B023
+                thread.start(), thread.join()
+        dist.barrier()
+        if rank == 1:
+            errors.append(error_of(dist.barrier, groups[2]))
+
+    worlds.run(3, ranks)
+    errors.append(error_of(dist.barrier, groups[0]))
+    threads = "a rank of a world calls collectives in its own thread, while the world runs"
+    another = "worlds.run(): another thread runs a world, and a process has one at a time"
+    assert errors == [threads, another, "rank 1 can't use a group that rank 2 has made for itself", threads]
+
+
+def error_of(function, *args):
+    with pytest.raises(dist.DistError) as caught:
+        function(*args)
+    return str(caught.value)
 
 
 DEADLOCKS = {

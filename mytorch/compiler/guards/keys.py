@@ -6,15 +6,12 @@ from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from ...backends import dtypes
-from ...backends.device import CPU, RawArray, device, device_of, is_raw, thread
+from ...backends.device import CPU, RawArray, device, device_of, is_raw
 from ...backends.meta.layout import layout, memory_order
 from ...core.array import Array
-from ...core.grad_mode import _state
-from ...core.overriding import overrides, overriding
 from ...core.tensor import Tensor, raw_of
-from ...nn.functional.variant import uses_kernels
 from ..tracing.capture import attributes_of, slots_of
+from .modes import MODES, modes
 from .snapshot import KINDS
 
 
@@ -124,24 +121,11 @@ class _Same:
         return name if isinstance(name, str) else f"one {type(self.target).__name__}"
 
 
-def modes() -> tuple:
-    """Returns the modes of this thread that a program depends on."""
-    autocast = None if _state.autocast is None else str(_state.autocast)
-    count = len(overrides.modes) if overriding else 0
-    return _state.recording, autocast, uses_kernels(), dtypes._default, thread.default_device, count
-
-
-_MODES = (
-    "grad mode", "autocast", "use_fused", "the default dtype", "the default device",
-    "the number of modes with __torch_function__",
-)
-
-
 def difference(before: tuple | None, now: tuple) -> str:
     """Returns in what two keys differ."""
     if before is None:
         return "first call"
-    for k, (name, was, mode) in enumerate(zip(_MODES, before[2], now[2], strict=True)):
+    for k, (name, was, mode) in enumerate(zip(MODES, before[2], now[2], strict=True)):
         if was != mode:
             return f"{name} is {now[2][k]}, was {was}"
     if before[3] != now[3]:

@@ -17,6 +17,7 @@ from ...core.grad_mode import _state
 from ...core.tensor import Tensor, raw_of
 from ...nn.functional.variant import choosing, variant
 from ...utils.nested import leaves, mapped
+from ..guards.modes import same_modes
 from ..guards.reachable import Reachable
 from ..program.instruction import Value
 from ..program.program import Program
@@ -82,7 +83,8 @@ def traced(
         nodes = [getattr(x, "_node", None) for x in arguments]
         datas = [getattr(x, "_data", None) for x in arguments]
         attributes = [*map(attributes_of, arguments)]
-        result = function(*args, **kwargs)
+        with same_modes():
+            result = function(*args, **kwargs)
         if tracer.graph_break is not None:  # the function has caught it
             raise tracer.graph_break
         tracer.finish()
