@@ -10,7 +10,7 @@ Where `worlds.run` runs a function once a rank, here it runs once, and each oper
 So all ranks' values can be looked at; where Python would have to do something else on each rank, as in
 `if x.item() > 0`, it is an error.
 
-Source: PyTorch's torch.distributed._local_tensor
+Source: https://github.com/pytorch/pytorch/blob/main/torch/distributed/_local_tensor/__init__.py
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ def test_ddp_trains_a_gpt_as_one_process():
         found = train(
             lambda tokens: mode.rank_map(lambda rank: mytorch.from_numpy(tokens[rank : rank + 1])),
             nn.parallel.DistributedDataParallel, lambda loss: loss._local_tensors.values(),
-        )  # fmt: skip
+        )
     np.testing.assert_allclose(found, wanted, rtol=2e-5)
 
 
