@@ -26,7 +26,7 @@ ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
 UNARY = {"neg": operator.neg, "pos": operator.pos, "abs": abs, "round": round, "floor": math.floor,
           "ceil": math.ceil, "trunc": math.trunc}
 COMPARISONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
-# Not of `dir(np)`, which names modules that are loaded when they are asked for: f2py, testing.
+# Not of `dir(np)`, which names modules that are loaded when they are read: f2py, testing.
 UFUNCS = {name: x for name, x in vars(np).items() if isinstance(x, np.ufunc)}
 # What programs do with numbers.
 OPERATIONS: dict[str, Callable] = {
