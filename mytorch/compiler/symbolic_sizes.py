@@ -103,7 +103,16 @@ class SymbolicSizes:
         symbolic."""
         may_be = self._is_on and self._witnesses and self._attempts.get(self._kind, 0) < _ATTEMPTS
         self._sizes = Sizes(self._witnesses[0].partition.choices) if may_be else None
-        entry = build(self._sizes)
+        try:
+            entry = build(self._sizes)
+        except NotImplementedError:  # what a program can't hold, whatever the sizes are
+            raise
+        except Exception as error:  # `n >> 1`: what stands for a size is no int
+            if self._sizes is None:
+                raise
+            self._sizes, entry = None, build(None)
+            self._fail([NotSymbolic(f"{type(error).__name__}: {error}")])
+            return entry
         if self._sizes is not None and self._sizes.escaped():
             self._fail([NotSymbolic("the function keeps one in an object that isn't watched")])
             self._sizes = None

@@ -7,6 +7,8 @@ in both must stay so.
 
 from __future__ import annotations
 
+import functools
+import operator
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -142,7 +144,7 @@ class Witness(Resizing):
         if isinstance(x, Value):
             return self._theirs.get(x) is y
         if isinstance(x, Reference) and isinstance(y, Reference):
-            return x.target is y.target or (not isinstance(x.target, Tensor) and x.target == y.target)
+            return _are_same_targets(x.target, y.target)
         return same(x, y)
 
     def _compare(self, i: Instruction, other: Instruction) -> None:
@@ -201,6 +203,15 @@ class Witness(Resizing):
             return kind(self.evaluation(x))
         except (ArithmeticError, KeyError, ValueError):  # of an array that comes later, or 1 / 0
             return None
+
+
+def _are_same_targets(x: Any, y: Any) -> bool:
+    """Returns whether two instructions call the same, or refer to the same tensor; a function with the
+    parameters that it clips is made in each trace."""
+    if isinstance(x, functools.partial) and isinstance(y, functools.partial):
+        pairs = [[*leaves((f.func, f.args, f.keywords))] for f in (x, y)]
+        return len(pairs[0]) == len(pairs[1]) and all(map(operator.is_, *pairs))
+    return x is y or (not isinstance(x, Tensor) and x == y)
 
 
 def _layout_of(x: Value) -> Layout | None:

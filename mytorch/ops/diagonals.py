@@ -8,11 +8,12 @@ from collections.abc import Callable
 import numpy as np
 
 from ..backends.device import META, DeviceLike, device_of_new
+from ..backends.door import in_force
 from ..backends.dtypes import DTypeLike
 from ..core.op import op, require_tensor
 from ..core.tensor import Tensor
 from .create import empty, ones
-from .dims import canonical_dim
+from .dims import canonical_dim, fixed_size
 from .reduce import sum
 from .scalars import integer
 from .shape import as_writable, reshape
@@ -216,13 +217,13 @@ def triu_indices(
 
 
 def _indices(name, row, col, offset, dtype, device):
-    row, col, offset = (integer(n, f"{name}_indices") for n in (row, col, offset))
+    row, col, offset = (fixed_size(integer(n, f"{name}_indices")) for n in (row, col, offset))
     if row < 0 or col < 0:
         raise RuntimeError(f"{name}_indices(): row and col must be non-negative, got {row} and {col}")
     if dtype not in (None, np.int64, np.int32):
         raise NotImplementedError(f"{name}_indices(): not implemented for dtype {dtype}")
     target = device_of_new(device)
-    if target is META:
+    if target is META and not in_force().answers:  # a program needs the elements
         below = _count_below(row, col, offset if name == "tril" else offset - 1)
         return empty(2, below if name == "tril" else row * col - below, dtype=dtype or np.int64, device=META)
     places = getattr(np, f"{name}_indices")(row, offset, col)

@@ -8,11 +8,12 @@ import inspect
 import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from ..backends.device import RawArray, is_raw
+from ..backends.door import forces
 from ..core.op import index_of
 from ..core.overriding import overriding
 
@@ -65,6 +66,12 @@ def as_int(x: object) -> int:
     if type(x) is not int and is_raw(x) and x.ndim == 0 and x.dtype.kind in "iu":
         return int(x)
     return index_of(x)
+
+
+def fixed_size(x: Any) -> Any:
+    """Returns a number of which an array with elements is computed. A size of a traced function is noted
+    as one that stays the same: nothing tells what NumPy makes of it."""
+    return x.pinned() if forces and hasattr(type(x), "pinned") else x
 
 
 def as_sizes(args: object, name: str) -> tuple[int, ...]:

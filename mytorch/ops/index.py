@@ -231,7 +231,7 @@ def _read(x: Tensor, index: object) -> tuple[tuple | None, dict[int, Tensor | Ra
     read = []
     for i in items:  # no comprehension: the warning in _index_array counts the frames up to the user's line
         read.append(_item(i, x))
-    if forces and len({_is_element(i) for i in read if type(i) not in _PLAIN}) > 1:
+    if forces and len({_is_element(i) for i in read if not isinstance(i, (*_PLAIN,))}) > 1:
         read = [int(i) if _is_element(i) else i for i in read]  # beside arrays
     taken = sum(_dims_taken(i) for i in read)
     if taken > x.ndim:
@@ -265,7 +265,7 @@ def _split_index(x: Tensor, items: list, rest: int) -> tuple[tuple | None, dict[
         taken = rest if i is Ellipsis else _dims_taken(i)
         if i is Ellipsis:
             here = [FULL] * rest
-        elif type(i) in _PLAIN:
+        elif isinstance(i, (*_PLAIN,)):
             here = [i]
         elif i.ndim == 0 and i.dtype == bool:  # a single True or False: a new dim of size 1 or 0
             here = [None]
@@ -359,7 +359,7 @@ def _plain_slice(i: slice) -> slice:
 
 def _dims_taken(i: object) -> int:
     """Returns the number of dims of the tensor that an item of an index stands for."""
-    if type(i) in _PLAIN:
+    if isinstance(i, (*_PLAIN,)):
         return 0 if i is None or i is Ellipsis else 1
     return i.ndim if i.dtype == bool else 1
 

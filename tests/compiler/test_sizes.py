@@ -406,3 +406,78 @@ def test_a_size_beside_a_number_that_changes():
     for n, k in ((3, 0.5), (4, 0.25), (5, 0.75), (6, 1.5)):
         (x,) = rows(n)
         equal([compiled(x, k)], [compiled._function(x, k)])
+
+
+def tables(n):
+    return (rows(n)[0].T.reshape(1, 8, n),)
+
+
+def batches(n):
+    return (rows(4 * n)[0].reshape(n, 4, 8),)
+
+
+# Tables of indices that two sizes have in common, and a third one hasn't.
+TABLES = [
+    lambda x: F.interpolate(x, size=2),
+    lambda x: F.avg_pool1d(x, 5, 5, 2, count_include_pad=False),
+    lambda x: F.pad(x, (1, 0), mode="replicate"),
+    lambda x: F.adaptive_max_pool1d(x, 2),
+    lambda x: x * mytorch.tril_indices(2, x.shape[2]).sum(),
+]
+
+
+@pytest.mark.parametrize("function", TABLES)
+def test_tables_that_are_computed_of_sizes(function):
+    compiled = mytorch.compile(function)
+    for n in (8, 9, 20, 3, 4, 7, 12):
+        compare(function, compiled, tables, n)
+
+
+def test_other_dims_than_those_of_a_table_are_symbolic():
+    compiled = mytorch.compile(lambda x: F.interpolate(x, size=9) + F.pad(x, (2, -1), mode="reflect"))
+    for n in (3, 5, 7, 4):
+        compare(compiled._function, compiled, batches, n)
+    assert len(compiled.history) == 2
+
+
+def middle(x):
+    y = x * 1
+    y[x.shape[0] // 3, 2:4] = 5
+    return y[-1] + y[x.shape[0] // 2] + y[x.shape[0] // 2, [0]]
+
+
+def test_a_size_as_an_index():
+    compiled = mytorch.compile(middle, fullgraph=True)
+    for n in (8, 11, 20, 6):
+        compare(middle, compiled, rows, n)
+    assert len(compiled.history) == 2
+
+
+# What stands for a size can't do; and texts.
+PLAIN = [
+    lambda x: x[: x.shape[0] & ~1] * (x.shape[0] >> 1),
+    lambda x: x * pow(x.shape[0], 2, 7) + int.bit_length(x.shape[0]),
+    lambda x: x * mytorch.tensor(np.arange(8) * (x.shape[0] // 4)),
+    lambda x: x * len(str(x.shape)) + len(f"{x.shape}"),
+]
+
+
+@pytest.mark.parametrize("function", PLAIN)
+def test_what_needs_an_int_has_a_trace_without_symbolic_sizes(function):
+    compiled = mytorch.compile(function, fullgraph=True)
+    for n in (8, 9, 20, 5, 100):
+        compare(function, compiled, rows, n)
+
+
+def test_gradients_that_are_clipped():
+    model = nn.Linear(8, 3)
+
+    def step(x):
+        model.zero_grad()
+        model(x).square().sum().backward()
+        return nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+
+    compiled = mytorch.compile(step)
+    for n in (3, 4, 7, 5):
+        compare(step, compiled, rows, n)
+    assert len(compiled.history) <= 3

@@ -137,7 +137,7 @@ class Number:
         is_plain = method == "__call__" and not kwargs and name in OPERATIONS
         if is_plain and all([isinstance(x, OPERANDS) for x in inputs]):
             return self._numbers.operation(name, inputs)
-        inputs, kwargs = mapped(pinned, (inputs, kwargs))
+        inputs, kwargs = mapped(lambda x: exact_size(pinned(x)), (inputs, kwargs))
         return getattr(ufunc, method)(*inputs, **kwargs)
 
 

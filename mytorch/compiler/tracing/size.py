@@ -14,6 +14,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from ...backends.device import is_users
+from ...core.size import Size
 from ...utils.nested import leaves
 from .number import ARITHMETIC, COMPARISONS, UNARY, Number
 
@@ -118,9 +119,16 @@ class SizeNumber(Number):
     def _read(self, kind: Callable) -> Any:
         """Returns what the exact value gives; for the user's functions with a guard that it is the same."""
         frame = sys._getframe(2)
-        while str(frame.f_globals.get("__name__")).partition(".")[0] == "numpy" and frame.f_back is not None:
+        while _is_transparent(frame) and frame.f_back is not None:
             frame = frame.f_back
         return kind(self.pinned() if is_strict(frame) else self.example)
+
+
+def _is_transparent(frame: FrameType) -> bool:
+    """Returns whether a function only passes on to its caller what it reads of a size: NumPy's, and the text
+    of a shape."""
+    name = str(frame.f_globals.get("__name__"))
+    return name.partition(".")[0] == "numpy" or name == Size.__module__
 
 
 def is_strict(frame: FrameType) -> bool:

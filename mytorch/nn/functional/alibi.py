@@ -6,6 +6,7 @@ import numpy as np
 
 from ...core.tensor import Tensor
 from ...ops import tensor
+from ...ops.dims import fixed_size
 from .types import DeviceLike, DTypeLike
 
 
@@ -59,6 +60,7 @@ def alibi_bias(
     keys = queries if keys is None else keys
     if queries > keys:
         raise ValueError(f"the queries are the last of the keys, but there are {queries} of {keys}")
+    queries, keys = fixed_size(queries), fixed_size(keys)
     distance = np.arange(keys - queries, keys)[:, None] - np.arange(keys)
     bias = alibi_slopes(num_heads)[:, None, None] * -np.abs(distance)
     if is_causal:

@@ -13,6 +13,7 @@ from ...backends.device import RawArray, device_of
 from ...backends.dtypes import is_floating_point
 from ...core.op import op
 from ...core.tensor import Tensor
+from ...ops.dims import fixed_size
 from .composite import Unsupported, composite
 from .convolution import conv2d
 from .im2col import KERNELS, Geometry, geometry
@@ -159,6 +160,7 @@ def _avg_pool(dims, input, kernel_size, stride, padding, ceil_mode, count_includ
         raise RuntimeError(f"{name}(): divisor must be not zero")
     divisor, around = np.ones((), int), []
     for n, count, k, s, p in zip(input.shape[-dims:], counts, kernel, stride, padding, strict=True):
+        n, count, k, s, p = map(fixed_size, (n, count, k, s, p))
         start = np.arange(count) * s - p
         end = np.minimum(start + k, n + p)
         if not count_include_pad:

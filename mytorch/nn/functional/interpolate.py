@@ -11,6 +11,7 @@ import numpy as np
 from ...backends.dtypes import is_floating_point, is_half
 from ...core.tensor import Tensor
 from ...ops import clamp, floor
+from ...ops.dims import fixed_size
 from .composite import composite
 from .resample import Taps, bins, resample
 from .types import IntOrInts
@@ -120,6 +121,7 @@ def _scale(n, size, factor, align):
 def _taps(dtype: np.dtype, mode: str, antialias: bool, n: int, size: int, scale: float, align: bool) -> Taps:
     if mode == "area":
         return bins(n, size)
+    n, size, scale = map(fixed_size, (n, size, scale))
     real = np.float32 if dtype == np.float32 or is_half(dtype) else np.float64  # as PyTorch does
     scale, o, half = real(scale), np.arange(size).astype(real), real(0.5)
     if mode.startswith("nearest"):

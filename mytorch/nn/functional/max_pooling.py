@@ -16,6 +16,7 @@ from ...backends.device import RawArray
 from ...backends.dtypes import is_floating_point
 from ...core.op import op, require_tensor
 from ...core.tensor import Tensor
+from ...ops.dims import fixed_size
 from ...ops.gather_scatter import scatter_nd, slice_scatter
 from .pooling import check_shape, read_output_size, read_window, window_counts
 from .resample import bin_index
@@ -124,6 +125,8 @@ def _max_pool(dims, input, kernel_size, stride, padding, dilation, ceil_mode, re
 
 def _window_index(n, count, kernel, stride, padding, dilation):
     """Returns the elements of each window, (count, kernel); nearest ones replace those outside."""
+    sizes = n, count, kernel, stride, padding, dilation
+    n, count, kernel, stride, padding, dilation = map(fixed_size, sizes)
     start = np.arange(count)[:, None] * stride - padding
     first, last = -(np.minimum(start, 0) // dilation), (n - 1 - start) // dilation
     return start + dilation * np.clip(np.arange(kernel), first, last)

@@ -10,6 +10,7 @@ import numpy as np
 
 from ...core.op import op, require_tensor
 from ...core.tensor import Tensor
+from ...ops.dims import fixed_size
 from .resample import Taps, resample
 from .windows import inner, padded
 
@@ -50,7 +51,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
         raise RuntimeError(f"pad(): mode {mode!r} doesn't take in value argument, got {value}")
     _check(input, sizes, mode)
     for dim, (before, after) in zip(range(input.ndim - 1, 0, -1), sizes, strict=False):
-        n = input.shape[dim]
+        n, before, after = map(fixed_size, (input.shape[dim], before, after))
         left = range(max(-before, 0), n + min(after, 0))
         index = MODES[mode](np.arange(-before, n + after), n, left)
         input = resample(input, Taps(index[:, None]), dim)

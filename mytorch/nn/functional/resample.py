@@ -8,6 +8,7 @@ import numpy as np
 
 from ...core.tensor import Tensor
 from ...ops import reshape, squeeze, sum
+from ...ops.dims import fixed_size
 from ...ops.gather_scatter import gather_nd
 
 
@@ -47,6 +48,7 @@ def bins(n: int, size: int) -> Taps:
 
 def bin_index(n: int, size: int) -> np.ndarray:
     """Returns the elements of each bin, (size, length of the longest); shorter bins repeat their last one."""
+    n, size = fixed_size(n), fixed_size(size)
     o = np.arange(size)
     first, end = o * n // size, ((o + 1) * n + size - 1) // size
     return np.minimum(first[:, None] + np.arange(np.max(end - first, initial=1)), end[:, None] - 1)
