@@ -8,7 +8,7 @@ from typing import Any
 
 from ..nn.module import Module
 from .backend import check_backend
-from .compiled import LIMIT, Compiled, functions, warned
+from .compiled import LIMIT, MOST_TRACES, Compiled, functions, warned
 from .passes import check_mode
 
 
@@ -151,7 +151,8 @@ def _explained(compiled: Compiled) -> Iterator[str]:
     yield from [f"   {line}" for line in compiled.symbolic_sizes.described()]
     if compiled.eager_calls:
         count = f"{compiled.eager_calls} call{'s' * (compiled.eager_calls > 1)}"
-        yield f"   {count} ran eagerly, as it was traced {LIMIT} times, which is the limit"
+        limit = MOST_TRACES if len(compiled.history) >= MOST_TRACES else LIMIT
+        yield f"   {count} ran eagerly, as it was traced {limit} times, which is the limit"
     for part in compiled.parts():
         name = getattr(part, "__name__", type(part._function).__name__)
         yield f"   {name}{'' if part.history else ': not called yet'}"

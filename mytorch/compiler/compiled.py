@@ -34,6 +34,7 @@ from .tracing.stale import Picked
 from .witness import check_resized
 
 LIMIT = 8  # traces for arguments of the same shapes; other calls then run eagerly
+MOST_TRACES = 256  # in all; other calls then run eagerly
 MOST_ENTRIES = 32
 functions: weakref.WeakSet[Compiled] = weakref.WeakSet()
 warned: set[str] = set()  # the texts of warnings
@@ -53,9 +54,9 @@ class Compiled:
         mode, dynamic, backend: see `compile`.
 
     Attributes:
-        history: for each trace what made it necessary, and what came of it, the cache entry or text. Parts of
-            a function that was split have their own.
-        eager_calls: the number of calls that ran eagerly, since it was traced `LIMIT` times.
+        history: for each trace what made it necessary, and what came of it, the cache entry while it is kept,
+            or text. Parts of a function that was split have their own.
+        eager_calls: the number of calls that ran eagerly because of a limit.
         is_callee: whether it is called by a function that was split, and compiled for that reason.
     """
 
@@ -130,7 +131,9 @@ class Compiled:
         key = key_of_call(args, kwargs, tensors, raws, [], self._numbers.positions)
         if thread.default_device is META or any(map(is_meta, raws)):  # nothing would be computed
             return self._function(*args, **kwargs)
-        if self._count(key) >= LIMIT:
+        if self._count(key) >= LIMIT or len(self.history) >= MOST_TRACES:
+            if len(self.history) >= MOST_TRACES and not self.eager_calls:
+                self._warn(f"was traced {MOST_TRACES} times in all; other calls run eagerly")
             self.eager_calls += 1
             return self._function(*args, **kwargs)
         if not trace_lock.acquire(finished):
@@ -164,7 +167,10 @@ class Compiled:
         tensors: list[Tensor] = []
         raws: list[RawArray] = []
         self._last_key = entry.key = key_of_call(args, kwargs, tensors, raws, [], self._numbers.positions)
-        self._entries = [entry, *self._entries[: MOST_ENTRIES - 1]]
+        others, dropped = self._entries[: MOST_ENTRIES - 1], self._entries[MOST_ENTRIES - 1 :]
+        self._entries = [entry, *others]
+        if dropped:
+            self.history = [(reason, str(x) if x in dropped else x) for reason, x in self.history]
         given = self._numbers.given(raws, _numbers_in(args, kwargs))
         try:
             return entry.run(tensors, given, args, kwargs, asks_guards=False)

@@ -1,6 +1,7 @@
 """Sizes of arguments: compiled functions do what the functions do, and few sizes need a trace."""
 
 import math
+import sys
 
 import hypothesis
 import numpy as np
@@ -481,3 +482,17 @@ def test_gradients_that_are_clipped():
     for n in (3, 4, 7, 5):
         compare(step, compiled, rows, n)
     assert len(compiled.history) <= 3
+
+
+def test_traces_of_ever_other_sizes_have_an_end(monkeypatch):
+    for module in ("compiled", "compile"):
+        monkeypatch.setattr(sys.modules[f"mytorch.compiler.{module}"], "MOST_TRACES", 6)
+    monkeypatch.setattr(sys.modules["mytorch.compiler.compiled"], "MOST_ENTRIES", 3)
+    double = mytorch.compile(lambda x: x * 2, dynamic=False)
+    for n in range(1, 7):
+        assert double(mytorch.ones(n)).shape == (n,)
+    assert [type(outcome) is str for _, outcome in double.history] == [True] * 3 + [False] * 3  # memory is freed
+    with pytest.warns(UserWarning, match="traced 6 times in all"):
+        assert double(mytorch.ones(9)).shape == (9,)
+    assert double(mytorch.ones(10)).shape == (10,) and len(double.history) == 6 and double.eager_calls == 2
+    assert "2 calls ran eagerly, as it was traced 6 times, which is the limit" in explain(double)
