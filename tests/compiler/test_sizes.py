@@ -491,7 +491,7 @@ def test_traces_of_ever_other_sizes_have_an_end(monkeypatch):
     double = mytorch.compile(lambda x: x * 2, dynamic=False)
     for n in range(1, 7):
         assert double(mytorch.ones(n)).shape == (n,)
-    assert [type(outcome) is str for _, outcome in double.history] == [True] * 3 + [False] * 3  # memory is freed
+    assert [type(outcome) is str for _, outcome in double.history] == [True] * 3 + [False] * 3
     with pytest.warns(UserWarning, match="traced 6 times in all"):
         assert double(mytorch.ones(9)).shape == (9,)
     assert double(mytorch.ones(10)).shape == (10,) and len(double.history) == 6 and double.eager_calls == 2
