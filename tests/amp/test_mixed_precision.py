@@ -199,6 +199,8 @@ def test_a_group_that_is_added():
     assert optimizer.masters_of([fits])[0] is fits and len(optimizer.param_groups) == 1
     optimizer.add_param_group({"params": [fits, *rest], "lr": 0.5})
     assert [p is q for p, q in zip(optimizer.parameters()[4:], [fits, *rest], strict=True)] == [True] * 4
+    more(mytorch.ones(2, 6).half()).sum().backward()
+    assert every(p.grad_slot is not None and p.grad_slot.holds(p.grad) for p in more.parameters())
     for p in optimizer.parameters():
         p.data = np.zeros(p.shape, np.float16)
         p.grad = np.ones(p.shape, np.float16)

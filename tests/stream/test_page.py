@@ -347,6 +347,23 @@ def test_trace_takes_a_window(running, tmp_path, capsys):
     wait_for(lambda: page.read_pages()[0].count > count)  # the program goes its way
 
 
+def test_a_window_ends_by_itself(tmp_path):
+    """After its time, and after its instructions; a program that does nothing more ends it, too."""
+    assert stream.publish()
+    made = publishing._page
+    for number, (seconds, instructions) in enumerate([(0.01, 0), (60.0, 2)], 1):
+        request = page.Request(number, seconds, instructions, str(tmp_path / f"{number}.log"))
+        window = publishing.Window(request, made)
+        stream.start(window)
+        if instructions:
+            for _ in range(4):
+                mytorch.ones(2).exp()
+        else:
+            window.timer.join(10)
+        assert window.left == 0 and made.is_done(request)
+    assert [i.name for i in read_log(tmp_path / "2.log")] == ["exp", "exp"]
+
+
 def test_a_request_ends_the_window_of_one_before(tmp_path):
     stream.publish()
 
