@@ -119,6 +119,20 @@ def test_a_collective_ends_with_its_work():
     assert not mine().is_running and mine().operation == "exp"
 
 
+def test_a_request_is_looked_for_every_32_operations(monkeypatch):
+    """Also while something else records."""
+    polls = []
+    monkeypatch.setattr(publishing, "poll", lambda made: polls.append(made.count))
+    stream.publish()
+    x = mytorch.ones(2)
+    for _ in range(40):
+        x.exp()
+    with record():
+        for _ in range(40):
+            x.exp()
+    assert len(polls) == 2 and polls[1] - polls[0] == 32 and polls[0] % 32 == 0
+
+
 def test_reading_keeps_no_file_open(folder, monkeypatch):
     stream.publish()
     (folder / f"mytorch-page-{os.getuid()}-{os.getpid()}").write_text("no page")
