@@ -1,6 +1,7 @@
 """A half-precision model with float32 masters."""
 
 import copy
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from ml_dtypes import bfloat16
 import mytorch
 from mytorch import nn, optim
 from mytorch.accelerate import GradScaler, MixedPrecisionOptimizer, half_parameters
+from mytorch.amp.precision import floats_to
 from mytorch.models import GPT2, GPT2Config
 from tests.every import every
 
@@ -188,6 +190,14 @@ def test_gradients_that_are_held_are_added_in_float32():
     assert (first.grad.numpy() == 2056).all()
 
 
+def test_masters_need_gradients_as_their_weights_do():
+    model, optimizer = pair()
+    params = list(model.parameters())
+    for needed in (False, True):
+        params[1].requires_grad_(needed)
+        assert [p.requires_grad for p in optimizer.masters_of(params)] == [True, needed, True, True]
+
+
 def test_a_group_that_is_added():
     model, more = layers(), layers(1)
     model, optimizer = pair(lambda p: optim.SGD(p, lr=1.0), model)
@@ -199,6 +209,8 @@ def test_a_group_that_is_added():
     assert optimizer.masters_of([fits])[0] is fits and len(optimizer.param_groups) == 1
     optimizer.add_param_group({"params": [fits, *rest], "lr": 0.5})
     assert [p is q for p, q in zip(optimizer.parameters()[4:], [fits, *rest], strict=True)] == [True] * 4
+    more(mytorch.ones(2, 6).half()).sum().backward()
+    assert every(p.grad_slot is not None and p.grad_slot.holds(p.grad) for p in more.parameters())
     for p in optimizer.parameters():
         p.data = np.zeros(p.shape, np.float16)
         p.grad = np.ones(p.shape, np.float16)
@@ -285,6 +297,21 @@ def test_one_optimizer_has_one_kind_of_half():
     half_parameters(other)
     with pytest.raises(ValueError, match="needs bfloat16 parameters, got one of float16"):
         MixedPrecisionOptimizer(optimizer)
+
+
+def test_structures_are_cast():
+    """The floats in them; what they are made of stays."""
+
+    class Pair(NamedTuple):
+        x: object
+        rest: object
+
+    x, n = mytorch.ones(2), mytorch.tensor([1])
+    found = floats_to({"pair": Pair(x, [n, (x, "text")]), "none": None}, np.dtype("float16"))
+    assert type(found["pair"]) is Pair and found["pair"].x.dtype == "float16" and found["none"] is None
+    (same, (cast, text)) = found["pair"].rest
+    assert same is n and cast.dtype == "float16" and text == "text"
+    assert floats_to((x,), np.dtype("float32"))[0] is x
 
 
 def losses(dtype, steps=30):

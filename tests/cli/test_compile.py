@@ -7,14 +7,47 @@ import sys
 import pytest
 
 from mytorch.cli import compile as command
+from mytorch.nn import functional
 from mytorch.nn.fused_ops import background
-from mytorch.nn.fused_ops.kernels import IN_ADVANCE
+from mytorch.nn.fused_ops.kernels import IN_ADVANCE, TABLE
+from tests.each import each
 
 pytest.importorskip("numba")
 
 
 def test_every_file_has_a_warm_up():
     assert set(command.WARM_UPS) == set(IN_ADVANCE)
+
+
+FEW, MANY = (64, 32), (4096, 32)
+ROWS = {(*batch, n, 32) for n in (1, 64, 4096) for batch in ((), (1,))}
+SIZES = {  # of the first argument; of others few rows and many
+    "self_attention": {(4, 8, 96), (4, 128, 96)},
+    "scaled_dot_product_attention": {(2, 2, 8, 16), (2, 2, 128, 16)},
+    "cached_self_attention": {(b, t, 96) for b in (1, 4) for t in (1, 8)}, "embedding": {(4, 16), (4, 1024)},
+    "linear": ROWS, "linear_activation": ROWS,
+    "softmax": {(1, 32), FEW, MANY}, "log_softmax": {(1, 32), FEW, MANY},
+}
+BY_ANOTHER = {"squared_relu", "cached_attention"}  # relu's kernels, and those of cached_self_attention
+
+
+@each("file", [file for file in IN_ADVANCE if TABLE[file].composites])
+def test_a_warm_up_calls_all_functions_of_its_file(file):
+    """Of few elements and of many, whose kernels use threads."""
+    seen = {name: set() for name in TABLE[file].composites + TABLE[file].cpu_composites}
+
+    def noted(name):
+        def function(x, *args, **options):
+            seen[name].add(tuple(x.shape))
+            return x
+
+        return function
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in seen:
+            patch.setattr(functional, name, noted(name))
+        command.WARM_UPS[file]()
+    assert seen == {name: set() if name in BY_ANOTHER else SIZES.get(name, {FEW, MANY}) for name in seen}
 
 
 def test_a_file_needs_those_that_it_loads():

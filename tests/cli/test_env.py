@@ -138,6 +138,12 @@ def test_what_nvidia_smi_says(out, err, text, monkeypatch):
     assert env._nvidia_smi() == text
 
 
+@pytest.mark.parametrize("found, text", [(("glibc", "2.36"), "glibc 2.36"), (("", ""), "not glibc")])
+def test_the_c_library(found, text, monkeypatch):
+    monkeypatch.setattr(platform, "libc_ver", lambda: found)
+    assert env._VERSIONS["C library"]() == text
+
+
 def broken(*arguments, **options):
     raise RuntimeError("out\nof order")
 

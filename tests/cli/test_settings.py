@@ -5,7 +5,7 @@ import os
 import pytest
 
 from mytorch.cli import main, settings
-from mytorch.cli.settings import BY_NAME, SettingsError, resolve
+from mytorch.cli.settings import BY_NAME, SettingsError, Value, resolve
 from mytorch.distributed import launch as distributed_launch
 from tests.distributed.launched import ROOT, launch, needs_mpi
 
@@ -210,6 +210,13 @@ def test_the_checks_are_launched_once_and_wait_shortly(arguments, timeout, tmp_p
     (options,) = seen
     assert (options.max_restarts, options.timeout, options.num_processes) == (0, timeout, 2)
     assert options.module and options.script == "mytorch.cli.checks"
+
+
+def test_the_table_has_name_value_and_source():
+    found = {"cpu": Value(True, "file"), "num_gpus": Value(None, "default"), "timeout": Value(0.0, "x")}
+    assert settings.table(found).splitlines() == [
+        "cpu       True    file", "num_gpus  (open)  default", "timeout   0.0     x"
+    ]
 
 
 TELL = """

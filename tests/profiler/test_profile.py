@@ -171,6 +171,21 @@ def test_the_table():
         prof.key_averages().table(sort_by="colour")
 
 
+def test_the_columns_of_the_table():
+    columns = {
+        "": "Name", "cpu": "Self CPU % | Self CPU | CPU total % | CPU total | CPU time avg",
+        "profile_memory": "CPU Mem | Self CPU Mem | Peak Mem", "calls": "# of Calls",
+        "with_flops": "Total FLOPs | Bytes", "record_shapes": "Input Shapes", "with_stack": "Source Location",
+    }
+    options = ("profile_memory", "with_flops", "record_shapes", "with_stack")
+    for chosen in ((), *((name,) for name in options), options):
+        with profile(**dict.fromkeys(chosen, True)) as prof:
+            mytorch.ones(2).exp()
+        header = prof.key_averages(group_by_input_shape="record_shapes" in chosen).table().splitlines()[1]
+        wanted = [text for name, text in columns.items() if name in chosen or name not in options]
+        assert re.split(r"\s{2,}", header.strip()) == " | ".join(wanted).split(" | "), chosen
+
+
 def facts(module):
     """What users of torch.profiler ask of events and averages, where it doesn't depend on the operations."""
     with module.profiler.profile(activities=[module.profiler.ProfilerActivity.CPU]) as prof:

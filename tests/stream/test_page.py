@@ -119,6 +119,20 @@ def test_a_collective_ends_with_its_work():
     assert not mine().is_running and mine().operation == "exp"
 
 
+def test_a_request_is_looked_for_every_32_operations(monkeypatch):
+    """Also while something else records."""
+    polls = []
+    monkeypatch.setattr(publishing, "poll", lambda made: polls.append(made.count))
+    stream.publish()
+    x = mytorch.ones(2)
+    for _ in range(40):
+        x.exp()
+    with record():
+        for _ in range(40):
+            x.exp()
+    assert len(polls) == 2 and polls[1] - polls[0] == 32 and polls[0] % 32 == 0
+
+
 def test_reading_keeps_no_file_open(folder, monkeypatch):
     stream.publish()
     (folder / f"mytorch-page-{os.getuid()}-{os.getpid()}").write_text("no page")
@@ -345,6 +359,23 @@ def test_trace_takes_a_window(running, tmp_path, capsys):
     assert len(read_log(log)) > 0
     count = page.read_pages()[0].count
     wait_for(lambda: page.read_pages()[0].count > count)  # the program goes its way
+
+
+def test_a_window_ends_by_itself(tmp_path):
+    """After its time, and after its instructions; a program that does nothing more ends it, too."""
+    assert stream.publish()
+    made = publishing._page
+    for number, (seconds, instructions) in enumerate([(0.01, 0), (60.0, 2)], 1):
+        request = page.Request(number, seconds, instructions, str(tmp_path / f"{number}.log"))
+        window = publishing.Window(request, made)
+        stream.start(window)
+        if instructions:
+            for _ in range(4):
+                mytorch.ones(2).exp()
+        else:
+            window.timer.join(10)
+        assert window.left == 0 and made.is_done(request)
+    assert [i.name for i in read_log(tmp_path / "2.log")] == ["exp", "exp"]
 
 
 def test_a_request_ends_the_window_of_one_before(tmp_path):

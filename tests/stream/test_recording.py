@@ -10,7 +10,7 @@ from mytorch import distributed, nn, optim
 from mytorch.core.grad_mode import _state
 from mytorch.nn import functional as F
 from mytorch.nn.functional.composite import REGISTRY, Unsupported, composite
-from mytorch.stream import flops, is_recording, kind_of, record, start, stop
+from mytorch.stream import flops, is_recording, kind_of, record, recorder, start, stop
 from mytorch.utils.checkpoint import checkpoint
 from mytorch.utils.data import DataLoader, TensorDataset
 from tests.every import every
@@ -76,6 +76,20 @@ def test_numbers_begin_with_1():
             (mytorch.ones(2) + mytorch.zeros(2)).exp()
         assert [(i.number, i.name) for i in instructions] == [(1, "add"), (2, "exp")]
         assert [[a.number for a in (*i.inputs, *i.outputs)] for i in instructions] == [[1, 2, 3], [3, 4]]
+
+
+def test_arrays_that_are_gone_are_forgotten(monkeypatch):
+    """Those that are there keep their numbers."""
+    monkeypatch.setattr(recorder, "_PURGE", 4)
+    made, kept = recorder.Recorder(), np.ones(2)
+    made.attach(())
+    assert made.operand(kept).number == 1
+    many = [np.ones(2) for _ in range(20)]
+    assert [made.operand(array).number for array in many + many] == [*range(2, 22)] * 2
+    del many
+    made._purge()
+    assert len(made._references) == 1 and made.operand(kept).number == 1
+    assert [made.operand(np.ones(2)).number for _ in range(3)] == [22, 23, 24]
 
 
 @pytest.mark.parametrize("place", ["cpu", "cuda:0", "cuda:1"])

@@ -5,6 +5,7 @@ import json
 import re
 import threading
 import xml.etree.ElementTree as ElementTree
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +13,8 @@ import pytest
 import mytorch
 from mytorch.backends.functions import KINDS
 from mytorch.cli import main
-from mytorch.stream import Instruction, Operand, start, stop
+from mytorch.profiler.chrome_trace import trace_events
+from mytorch.stream import Instruction, Operand, start, stop, timeline_picture
 from mytorch.stream.log import LogWriter, read_log
 from mytorch.stream.timeline import COLOURS, make_timeline
 from mytorch.stream.timeline_html import write_timeline
@@ -111,6 +113,13 @@ def test_collectives_that_run_at_once_are_all_drawn():
     assert len(line.arrows) == 2
 
 
+def test_collectives_share_a_lane_of_a_trace_if_one_follows_the_other():
+    spans = [(0.0, 1.0), (0.5, 1.0), (1.0, 0.5), (1.5, 1.0)]
+    listed = [instruction(i, "all_reduce", "communication", *span) for i, span in enumerate(spans)]
+    lanes = [event["tid"] for event in trace_events(listed, 100.0) if event["ph"] == "X"]
+    assert lanes == [3, 4, 3, 3]
+
+
 def test_a_part_of_it_and_what_hangs():
     found = two_ranks()
     found[4].duration = None
@@ -146,6 +155,19 @@ def test_narrow_bars_have_their_colour(tmp_path):
     colour = np.array([int(COLOURS["product"][n : n + 2], 16) / 255 for n in (1, 3, 5)])
     distance = np.abs(pixels - colour).max(-1)
     assert np.mean(distance < 0.25, axis=1).max() > 0.5  # of the widest row
+
+
+def test_bars_lie_in_their_rows():
+    bars, drawn = make_timeline(two_ranks()).bars[0, "communication"], []
+    axes = SimpleNamespace(add_collection=lambda collection, **_: drawn.extend(collection.get_paths()))
+    middles = {}
+    timeline_picture._draw_bars(axes, make_timeline(two_ranks()), bars, 5.0, middles)
+    row = timeline_picture._LANE / 2
+    for bar, path in zip(bars, drawn, strict=True):
+        (left, low), (right, high) = path.vertices.min(0), path.vertices.max(0)
+        assert (left, right) == (1e3 * bar.start, 1e3 * bar.end)
+        assert 5 + bar.row * row < low < middles[id(bar)] < high < 5 + (bar.row + 1) * row
+        assert low + high == pytest.approx(2 * middles[id(bar)])
 
 
 def test_the_axis_of_a_part_has_the_times_of_the_log(tmp_path, capsys):
