@@ -20,6 +20,7 @@ from mytorch.accelerate import Accelerator
 from mytorch.distributed import worlds
 from mytorch.models import GPT2, GPT2Config
 from mytorch.stream import record
+from mytorch.utils.data import DataLoader, Dataset
 from tests.distributed import training
 from tests.every import every
 
@@ -118,6 +119,30 @@ def test_blocks_that_set_something_of_the_process_hold_for_their_rank():
     for rank, results in enumerate(found):
         number = f"tensor({1.23456:.{rank}f})" if rank else "tensor(1.)"
         assert results == (f"of rank {rank}\n", [f"warning of rank {rank}"], False, str(rank), number)
+
+
+class Draws(Dataset):
+    """Samples that are random numbers."""
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return mytorch.rand(1).item(), np.random.rand(), random.random()
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_loader_draws_what_it_draws_alone(num_workers):
+    def drawn(rank):
+        mytorch.manual_seed(rank), np.random.seed(rank), random.seed(rank)
+        batches = []
+        for batch in DataLoader(Draws(), 2, shuffle=True, num_workers=num_workers):
+            batches.append([x.tolist() for x in batch])
+            if dist.is_initialized():
+                dist.barrier()
+        return batches, mytorch.rand(1).item(), np.random.rand(), random.random()
+
+    assert worlds.run(2, lambda: drawn(begun())) == [drawn(rank) for rank in range(2)]
 
 
 def test_a_rank_records_its_own_operations():
