@@ -240,6 +240,22 @@ def test_the_first_error_of_a_rank_ends_all():
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("rank ")]
 
 
+def test_a_rank_may_exit_as_a_process():
+    def ranks(code):
+        rank = begun()
+        dist.barrier()
+        if rank == 1:
+            sys.exit(code)
+        return rank
+
+    for code in (0, None):
+        assert worlds.run(3, ranks, code) == [0, None, 2]
+    for code in (2, "reason"):
+        with pytest.raises(SystemExit) as caught:
+            worlds.run(3, ranks, code)
+        assert caught.value.code == code
+
+
 def test_asking_whether_it_is_over_lets_others_run():
     def ranks():
         begun()
