@@ -375,6 +375,22 @@ def test_a_gpt_trains_as_on_one(zero):
         np.testing.assert_allclose(found, wanted, rtol=2e-5)
 
 
+def test_a_model_that_is_wrapped_twice_has_the_mean_of_the_gradients():
+    def ranks():
+        rank, model, grads = begun(), training.network(), []
+        for _ in range(3):
+            wrapped = nn.parallel.DistributedDataParallel(model, bucket_cap_mb=1e-5)  # a bucket a parameter
+            model.zero_grad()
+            wrapped(mytorch.ones(2, 5) * (rank + 1)).sum().backward()
+            grads.append([p.grad.tolist() for p in model.parameters()])
+        return grads
+
+    for first, *others in worlds.run(3, ranks):
+        for grads in others:
+            for found, wanted in zip(grads, first, strict=True):
+                np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
 def test_the_same_script_runs_alone_and_with_an_accelerator():
     def script():
         accelerator = Accelerator(cpu=True)
