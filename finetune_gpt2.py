@@ -28,7 +28,7 @@ from mytorch.optim import AdamW
 from mytorch.utils.reading import read_json
 from mytorch.utils.scripts import python_command, require_bounds, usable_device
 from mytorch.utils.tokens import TokenWindows
-from run_folder import Run, open_metrics, resume, set_checkpoints_aside
+from run_folder import Run, make_folder, open_metrics, resume, set_checkpoints_aside
 from train_gpt2 import INFERENCE, build_scheduler, evaluation_loader, mean_loss, train_step, training_loader
 
 # The options that a checkpoint depends on, besides the model's configuration.
@@ -184,7 +184,7 @@ def main():
 
     accelerator.init_trackers("finetune", run.arguments)
     if accelerator.is_main_process:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         if not is_continued:
             set_checkpoints_aside(folder)
         accelerator.trackers.append(open_metrics(folder, run.iteration))

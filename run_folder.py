@@ -76,9 +76,11 @@ def make_run_folder(
 
     Args:
         is_new: renames the checkpoints of an earlier run in the folder to checkpoints.old.
+
+    Raises:
+        SystemExit: the folder can't be made.
     """
-    folder, tokenizer = Path(folder), Path(tokenizer)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder, tokenizer = make_folder(folder), Path(tokenizer)
     if is_new:
         set_checkpoints_aside(folder)
     with atomic_write(folder / "config.json") as partial:
@@ -86,6 +88,20 @@ def make_run_folder(
     if tokenizer.exists():
         with atomic_write(folder / "tokenizer.json") as partial:
             shutil.copyfile(tokenizer, partial)
+
+
+def make_folder(folder: str | os.PathLike) -> Path:
+    """Makes a folder for results, if it doesn't exist, and returns its path.
+
+    Raises:
+        SystemExit: it can't be made.
+    """
+    folder = Path(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SystemExit(f"can't make the folder {folder}: {error}") from None
+    return folder
 
 
 def set_checkpoints_aside(folder: str | os.PathLike) -> None:

@@ -381,6 +381,8 @@ def test_options_out_of_range_end_in_one_line(name, monkeypatch, capsys):
          "of another model"),
         (train_gpt2, ["--path_to_data", "data", "--resume_from_checkpoint", "nothing"],
          "can't resume from nothing: no checkpoint found in nothing/checkpoints"),
+        (train_gpt2, ["--path_to_data", "data", "--working_directory", "data/train.bin"],
+         "can't make the folder data/train.bin/gpt2-small-shakespeare: "),
         (inference_gpt2, ["nothing"], "nothing contains no model.safetensors"),
         (inference_gpt2, ["work_dir/run", "--prompt", "THE"], "--prompt.*'T'"),
         (inference_gpt2, ["work_dir/run", "--topk", "-1"], "--topk at least 0"),

@@ -13,6 +13,7 @@ https://arxiv.org/abs/2006.15704, section 3.2
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,8 @@ from .world import get_world_size
 
 if TYPE_CHECKING:
     from .process_group import ProcessGroup
+
+_reducers: weakref.WeakSet[Reducer] = weakref.WeakSet()
 
 
 class Reducer:
@@ -66,6 +69,7 @@ class Reducer:
         self._bucket_of: dict[int, GradBucket] = {}
         self._works: list[Future | None] | None = None  # None between backward passes
         self._handles = [p.register_post_accumulate_grad_hook(self._on_grad) for p in self.params]
+        _reducers.add(self)
 
     def set_hook(self, state: object, hook: Callable[[Any, GradBucket], Future]) -> None:
         """Sets the communication hook and its state."""
@@ -146,10 +150,21 @@ class Reducer:
             bucket = self._buckets[len(self._works)]
             if bucket.pending:
                 return
+            for other in [*_reducers]:  # of the same parameters, whose model is wrapped twice
+                if other is not self and other._works:
+                    other._complete(bucket)
             bucket.fill()
             skip = self._skips_unused and all([p.grad is None for p in bucket.parameters()])
             self._works.append(None if skip else self._hook(self._state, bucket))
         self._finish()
+
+    def _complete(self, bucket: GradBucket) -> None:
+        """Ends the reductions that write gradients of another reducer's bucket."""
+        ids = {id(p) for p in bucket.parameters()}
+        for k, (own, work) in enumerate(zip(self._buckets, self._works, strict=False)):
+            if work is not None and not ids.isdisjoint(map(id, own.parameters())):
+                self._store(own, work.wait())
+                self._works[k] = None
 
     def _finish(self) -> None:
         works, self._works = self._works, None

@@ -110,7 +110,8 @@ class World:
             if self._over is None:
                 self.results[rank] = function()
         except BaseException as error:
-            if self.error is None:
+            ends = isinstance(error, SystemExit) and not error.code  # as a process does, without an error
+            if self.error is None and not ends:
                 self.error = error
                 self._over = self._over or DistError(f"rank {rank} has failed: {error!r}")
         self._ended[rank], self._waiting[rank] = True, None

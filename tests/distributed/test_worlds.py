@@ -20,6 +20,7 @@ from mytorch.accelerate import Accelerator
 from mytorch.distributed import worlds
 from mytorch.models import GPT2, GPT2Config
 from mytorch.stream import record
+from mytorch.utils.data import DataLoader, Dataset
 from tests.distributed import training
 from tests.every import every
 
@@ -120,6 +121,30 @@ def test_blocks_that_set_something_of_the_process_hold_for_their_rank():
         assert results == (f"of rank {rank}\n", [f"warning of rank {rank}"], False, str(rank), number)
 
 
+class Draws(Dataset):
+    """Samples that are random numbers."""
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return mytorch.rand(1).item(), np.random.rand(), random.random()
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_loader_draws_what_it_draws_alone(num_workers):
+    def drawn(rank):
+        mytorch.manual_seed(rank), np.random.seed(rank), random.seed(rank)
+        batches = []
+        for batch in DataLoader(Draws(), 2, shuffle=True, num_workers=num_workers):
+            batches.append([x.tolist() for x in batch])
+            if dist.is_initialized():
+                dist.barrier()
+        return batches, mytorch.rand(1).item(), np.random.rand(), random.random()
+
+    assert worlds.run(2, lambda: drawn(begun())) == [drawn(rank) for rank in range(2)]
+
+
 def test_a_rank_records_its_own_operations():
     def ranks():
         rank = begun()
@@ -213,6 +238,22 @@ def test_the_first_error_of_a_rank_ends_all():
         worlds.run(3, ranks)
     assert sorted(ended) == [(rank, "rank 1 has failed: KeyError('of rank 1')") for rank in (0, 2)]
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("rank ")]
+
+
+def test_a_rank_may_exit_as_a_process():
+    def ranks(code):
+        rank = begun()
+        dist.barrier()
+        if rank == 1:
+            sys.exit(code)
+        return rank
+
+    for code in (0, None):
+        assert worlds.run(3, ranks, code) == [0, None, 2]
+    for code in (2, "reason"):
+        with pytest.raises(SystemExit) as caught:
+            worlds.run(3, ranks, code)
+        assert caught.value.code == code
 
 
 def test_asking_whether_it_is_over_lets_others_run():
@@ -332,6 +373,22 @@ def test_a_gpt_trains_as_on_one(zero):
         wanted = gpt(False, lambda model: model)
     for found in worlds.run(SIZE, ranks):
         np.testing.assert_allclose(found, wanted, rtol=2e-5)
+
+
+def test_a_model_that_is_wrapped_twice_has_the_mean_of_the_gradients():
+    def ranks():
+        rank, model, grads = begun(), training.network(), []
+        for _ in range(3):
+            wrapped = nn.parallel.DistributedDataParallel(model, bucket_cap_mb=1e-5)  # a bucket a parameter
+            model.zero_grad()
+            wrapped(mytorch.ones(2, 5) * (rank + 1)).sum().backward()
+            grads.append([p.grad.tolist() for p in model.parameters()])
+        return grads
+
+    for first, *others in worlds.run(3, ranks):
+        for grads in others:
+            for found, wanted in zip(grads, first, strict=True):
+                np.testing.assert_allclose(found, wanted, rtol=1e-5)
 
 
 def test_the_same_script_runs_alone_and_with_an_accelerator():

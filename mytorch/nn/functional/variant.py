@@ -91,7 +91,8 @@ class use_fused:  # noqa: N801 - used like a function
         if auto is not None and not mode:
             raise ValueError("use_fused(): auto= leaves the mode as it is: say it without the mode False")
         self.auto, self.before = auto, (use_fused.default if auto is None else thread.variant)
-        self._set(mode if auto is None else (True, None) if auto else None)
+        self.value = mode if auto is None else (True, None) if auto else None
+        self._set(self.value)
 
     def _set(self, value: bool | tuple[bool, bool | None] | None) -> None:
         if self.auto is None:
@@ -100,6 +101,7 @@ class use_fused:  # noqa: N801 - used like a function
             thread.variant = value
 
     def __enter__(self) -> use_fused:
+        self._set(self.value)  # again, for one that is entered later or twice
         return self
 
     def __exit__(self, *exception: object) -> None:

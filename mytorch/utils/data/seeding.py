@@ -11,8 +11,9 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from ... import random as of_mytorch
 from ...backends.device import CPU
-from ...random import Generator, _default, default_generator
+from ...random import Generator, default_generator
 
 _WORD = 2**64
 
@@ -75,7 +76,7 @@ class Seeder:
 
     def install(self) -> None:
         """Replaces the default generators by those of this seeder."""
-        _default[CPU] = self._generator
+        of_mytorch._default[CPU] = self._generator
         np.random.set_bit_generator(self._bits)  # `np.random.seed` supports MT19937 only
 
     @contextmanager
@@ -94,4 +95,4 @@ class Seeder:
             np.random.set_bit_generator(bits)  # discards the second of a pair of normal numbers
             if numpy["has_gauss"]:
                 np.random.set_state(numpy)
-            _default[CPU] = generator
+            of_mytorch._default[CPU] = generator

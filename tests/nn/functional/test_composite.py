@@ -12,6 +12,7 @@ import mytorch
 from mytorch import Tensor
 from mytorch.nn import functional as F
 from mytorch.nn.functional.composite import REGISTRY, Composite, Unsupported
+from mytorch.nn.functional.variant import uses_kernels
 from mytorch.utils.checkpoint import checkpoint
 
 
@@ -119,6 +120,15 @@ def test_half_precision_is_computed_in_float32(scale, choice):
     y.backward(np.ones(3, "float16"))
     assert y.dtype == x.grad.dtype == np.float16
     assert scale.ran == ["reference" if "auto" in choice else "manual float32"]
+
+
+@pytest.mark.parametrize("setting", [{"mode": False}, {"auto": True}])
+def test_a_block_may_be_entered_again(setting):
+    before, block = uses_kernels(), F.use_fused(**setting)
+    for _ in range(2):
+        with block:
+            assert not uses_kernels()
+        assert uses_kernels() == before
 
 
 def test_use_fused_is_a_default_and_a_context():
