@@ -31,4 +31,4 @@ __all__ = [
     "Instruction", "Program", "Value", "allow_in_graph", "assume_constant_result", "capture", "compile",
     "cudagraph_mark_step_begin", "disable", "explain", "is_compiling", "is_dynamo_compiling", "list_backends",
     "load", "mark_dynamic", "mark_static", "reset", "thaw",
-]  # fmt: skip
+]

@@ -28,7 +28,7 @@ from .tracing.capture import Traced, attributes_of
 _LASTING = (
     *PLAIN, type, types.ModuleType, types.BuiltinFunctionType, types.EllipsisType, np.dtype, np.generic,
     np.ufunc, device, enum.Enum, range,
-)  # fmt: skip
+)
 """Types whose objects are equal, or the same, in each call."""
 
 

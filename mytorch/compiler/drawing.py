@@ -17,7 +17,7 @@ _COLOURS = {  # of what a box stands for: fill and edge
     "input": (LIGHT[BLUE], BLUE), "state": (LIGHT[GRAY], GRAY), "constant": (LIGHT[GRAY], GRAY),
     "loop": (LIGHT[GREEN], GREEN), "kernel": (LIGHT[AMBER], AMBER), "call": ("#ffffff", GRAY),
     "module": ("#ffffff", BLACK), "host": (LIGHT[RED], RED), "return": (LIGHT[BLUE], BLUE),
-}  # fmt: skip
+}
 
 
 def draw(program: Program, path: str | os.PathLike | None = None) -> Picture:

@@ -52,7 +52,7 @@ STAGES: dict[str, tuple[Callable, ...]] = {
     "plan memory": (planned,),
     "generate": (lowered, FunctionPrinter.text),
     "guard": (Reachable,),
-}  # fmt: skip
+}
 
 
 def optimized(program: Program, mode: str | None = None) -> Program:

@@ -26,6 +26,7 @@ from tests.compiler.test_chunking import FUNCTIONS, X
 from tests.compiler.test_compiled_steps import CASES as STEPS
 from tests.compiler.test_compiled_steps import batch
 from tests.each import each
+from tests.every import every
 
 
 @pytest.fixture
@@ -134,7 +135,7 @@ def trained(place, dropout=0.0, clip=False, device=None):
     grads = [mytorch.Tensor(p.grad) for p in model.parameters()]
     for p in model.parameters():
         moments = [x.device for x in optimizer.state[p].values() if x.ndim]
-        assert all(x.kind is p.device.kind for x in (p.grad.device, *moments))
+        assert every(x.kind is p.device.kind for x in (p.grad.device, *moments))
     return found + elements([*model.parameters(), *grads, *state]), call, model
 
 

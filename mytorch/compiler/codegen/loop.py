@@ -31,7 +31,7 @@ EXPRESSIONS = {
     "equal": ("{} == {}", "{} == {}"), "not_equal": ("{} != {}", "{} != {}"),
     "logical_and": ("({} and {})", "{} & {}"), "logical_or": ("({} or {})", "{} | {}"),
     "logical_not": ("(not {})", "~{}"), ".copy": ("{}", "{}"),
-}  # fmt: skip
+}
 REDUCTIONS = "sum", "max", "min"
 
 

@@ -49,7 +49,7 @@ from ..tracing.tracing_array import TracingArray
 LOWERED = (
     "linear", "linear_activation", "layer_norm", "add_layer_norm", "rms_norm", "group_norm", "self_attention",
     "scaled_dot_product_attention", "gelu", "swiglu", "geglu", "lstm_steps",
-)  # fmt: skip
+)
 
 
 class Pointer(NamedTuple):
@@ -121,7 +121,7 @@ def _products_of_grads(instructions: list[Instruction], results: list[Value]) ->
         i for i, user in itertools.pairwise(instructions)
         if i.name == "matmul" and user.name == "host.set_grad" and i.outputs == user.args[1:]
         and i.args[0].ndim == 2 and uses[i.outputs[0]] == 1
-    }  # fmt: skip
+    }
 
 
 def _saved(i: Instruction) -> Value | None:

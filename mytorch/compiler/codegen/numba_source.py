@@ -19,12 +19,12 @@ SMALL = 1 << 14  # elements of arrays that one thread works on
 _REDUCTIONS = {
     "sum": ("0.0", "p{k} = p{k} + {x}"), "max": ("-INF", "v{k} = maximum32(v{k}, {x})"),
     "min": ("INF", "v{k} = minimum32(v{k}, {x})"),
-}  # fmt: skip
+}
 _FEW_PARTS, _MEGABYTE = 16, 1 << 18  # parts of the rows, with a sum of columns each: few, or in a megabyte
 _COSTS = {
     "exp": 20, "tanh": 20, "log": 20, "log1p": 20, "expm1": 20, "sin": 20, "cos": 20, "divide": 5, "sqrt": 5,
     "one_plus_tanh": 20,
-}  # fmt: skip
+}
 _CHEAP = 10  # elements that cost more are kept for a later sweep, and not computed again in it
 _MATH = Path(__file__).with_name("loop_math.py")
 # Numba's cache knows the sources beside a loop, so that its name depends on this one.
@@ -161,7 +161,7 @@ class NumbaPrinter(LoopPrinter):
             "@routine", f"def {self.name}_row({params}):", *indented(body), "", "",
             "@kernel", f"def {self.name}({', '.join(names)}, rows, n):",
             *indented(self._flat(call) if self.loop.is_flat else self._rows(call)),
-        ])  # fmt: skip
+        ])
 
     def _flat(self, call: str) -> list[str]:
         block = self.strategy.block
@@ -204,7 +204,7 @@ class NumbaPrinter(LoopPrinter):
             while costly := [
                 k for k in self.sweeps()[stage].computed
                 if self.loop.stages[k] < stage and costs[k] > _CHEAP
-            ]:  # fmt: skip
+            ]:
                 k = costly[-1]
                 later = [y for y in free if self.loop.stages[y] >= stage and self._have_same_dtype(k, y)]
                 self.held[k] = f"y{later[0]}" if later else f"t{k}"

@@ -30,7 +30,7 @@ _FUNCTIONS = {
     "np": np, "flat": flat, "writeable": writeable, "product": product, "in_order": in_order,
     "arranged": arranged, "as_writable": NUMPY.as_writable, "address_of": address_of,
     "sliding_window_view": sliding_window_view, "lapack": lapack,
-}  # fmt: skip
+}
 _SLIDING = "lib.stride_tricks.sliding_window_view"
 
 
@@ -63,7 +63,7 @@ class PythonPrinter:
     def __init__(
         self, target: device = CPU, contiguous: Collection[Value] = (),
         loops: dict[Instruction, str] | None = None,
-    ):  # fmt: skip
+    ):
         self.target, self.contiguous, self.loops = target, contiguous, loops or {}
         self.namespace: dict[str, object] = {**_FUNCTIONS}
         if target is not CPU:
@@ -222,15 +222,15 @@ class PythonPrinter:
 _STATEMENTS: dict[str, Callable] = {
     "loop": PythonPrinter._loop, "kernel": PythonPrinter._kernel, "kernel.vjp": PythonPrinter._vjp,
     "check": PythonPrinter._check, "launch": PythonPrinter._launch,
-}  # fmt: skip
+}
 _TEMPLATES = {
     ".getitem": "{}[{}]", ".setitem": "{}[{}] = {}", "in_order": "in_order({})", ".T": "{}.T", ".mT": "{}.mT",
     ".real": "{}.real", ".imag": "{}.imag",
-}  # fmt: skip
+}
 _CALLS: dict[str, Callable] = {  # shorter than NumPy's call; None where they don't fit
     "matmul": PythonPrinter._matmul, "reshape": PythonPrinter._reshape, "sum": PythonPrinter._sum,
     "arranged": PythonPrinter._arranged,
-}  # fmt: skip
+}
 
 
 def _assigned(i: Instruction, call: str) -> str:

@@ -99,7 +99,7 @@ class TritonPrinter(LoopPrinter):
         return [
             f"x{k} = tl.load(x{k}_ptr{places[kind]})" for k, kind in enumerate(self.loop.inputs)
             if kind in kinds and (names is None or f"x{k}" in names)
-        ]  # fmt: skip
+        ]
 
     def row(self, k: int) -> list[str]:
         return [self.line(k), *self.store(k)]
@@ -148,7 +148,7 @@ class InRegisters(TritonPrinter):
             "j = tl.arange(0, BLOCK)", "inside = j < n", *self.loads((COLUMN, SCALAR)),
             *[f"p{k} = tl.zeros((BLOCK,), tl.float32)" for k in columns], *row,
             *[f"tl.store(y{k}_ptr + {part}, p{k}, mask=inside)" for k in columns],
-        ])  # fmt: skip
+        ])
 
     def sweep(self, sweep: Sweep) -> list[str]:
         lines = [line for k in sweep.computed for line in (self.line(k), *self.store(k))]

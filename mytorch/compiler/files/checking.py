@@ -29,7 +29,7 @@ from .checking_loops import check_loop
 _HOST = HOST.keys() - {"number", "outcome"}  # numbers are inputs of compiled functions only
 _TYPES = {
     "float": (int, float, np.number), "int": (int, np.integer), "bool": bool, "str": str, "None": (),
-}  # fmt: skip
+}
 _MOST_DIMS = 12  # samples have two elements along each
 _MOST_BYTES = 1 << 62
 
@@ -158,7 +158,7 @@ class Checker:
     def _check(
         self, x: Value, *, low: int, high: int, ignored: int | None, error: str, text: str,
         outputs: Sequence[Value],
-    ) -> None:  # fmt: skip
+    ) -> None:
         numbers = [low, high, *([] if ignored is None else [ignored])]
         if outputs or self._arrays[x].dtype.kind not in "biu" or not all([type(n) is int for n in numbers]):
             raise ValueError(f"{x} isn't of integers, which it could compare with {numbers}")

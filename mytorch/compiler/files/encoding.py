@@ -30,7 +30,7 @@ _PLAIN = (type(None), bool, int, float, complex, str, np.generic)
 _DTYPES = {
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "bfloat16",
     "float32", "float64", "complex64", "complex128",
-}  # fmt: skip
+}
 _MOST_VALUES = 1 << 31
 
 
@@ -112,7 +112,7 @@ def definition_of(value: Value, base: Value | None = None) -> dict[str, object]:
     return {
         "number": value.number, "dtype": value.dtype.name, "shape": list(value.shape),
         "strides": list(value.strides), "of": None if base in (None, value) else base.number,
-    }  # fmt: skip
+    }
 
 
 class Kind(NamedTuple):
@@ -191,4 +191,4 @@ KINDS = {
         lambda x: type(x) is dict, lambda x, encoder: _each(encoder.encoded, x),
         lambda content, decoder: _each(decoder.decoded, content),
     ),
-}  # fmt: skip
+}

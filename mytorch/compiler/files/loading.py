@@ -129,7 +129,7 @@ class _Reader:
             inputs, state, constants, instructions, outputs, content["name"],
             {value: weakref.ref(x) for x, value in self._state.items()}, position=content["position"],
             is_tuned=content.get("is_tuned", False),
-        )  # fmt: skip
+        )
 
     def _make_tensors(
         self, state: dict[Value, RawArray], saved: list[dict], grads: dict[str, np.ndarray]

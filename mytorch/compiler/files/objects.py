@@ -39,7 +39,7 @@ _NO = {Optimizer, LBFGS, LRScheduler, LambdaLR, MultiplicativeLR}  # closures an
 _CLASSES = {
     x.__name__: x for module in (optim, lr_scheduler) for x in vars(module).values()
     if inspect.isclass(x) and issubclass(x, (Optimizer, LRScheduler)) and x not in _NO
-} | {"Generator": Generator}  # fmt: skip
+} | {"Generator": Generator}
 _METHODS = {Optimizer: ("zero_grad", "clip_grad_norm"), LRScheduler: ("step",)}
 
 

@@ -16,7 +16,7 @@ _REQUIRED: dict[str, tuple] = {
     "StepLR": (1,), "MultiStepLR": ([1],), "ExponentialLR": (0.5,), "CosineAnnealingLR": (1,),
     "CosineAnnealingWarmRestarts": (1,), "WarmupCosineLR": (1, 2), "CyclicLR": (0.1, 0.2),
     "OneCycleLR": (0.1, 9),
-}  # fmt: skip
+}
 _COUNTS = ("last_epoch", "_step_count")
 _OF_ANY_LENGTH = ("_milestones", "_schedule_phases")
 _NAMES = {"initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum"}  # of options, in phases
@@ -85,4 +85,4 @@ def _is_number(name: str, example: Any, x: Any) -> bool:
 
 _LIKE = (
     ((bool, str), _is_text_like), (dict, _is_dict_like), (list, _is_list_like), (object, _is_number),
-)  # fmt: skip
+)

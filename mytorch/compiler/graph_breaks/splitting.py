@@ -33,12 +33,12 @@ _UNSPLITTABLE = (
     ast.Global, ast.Nonlocal, ast.Delete, ast.Import, ast.ImportFrom, ast.ClassDef, ast.AsyncFunctionDef,
     ast.AsyncFor, ast.AsyncWith, ast.Await, ast.Yield, ast.YieldFrom, ast.Match,
     getattr(ast, "TryStar", ast.Match),
-)  # fmt: skip
+)
 _FRAMES = ("super", "__class__", "locals", "vars", "eval", "exec", "dir")  # names that depend on the function
 _TRIVIAL = (
     ast.Assign, ast.Attribute, ast.Constant, ast.Dict, ast.Expr, ast.List, ast.Name, ast.Pass, ast.Return,
     ast.Tuple,
-)  # fmt: skip
+)
 
 
 @dataclass
@@ -118,7 +118,7 @@ class _Splitter:
     def __init__(
         self, function: types.FunctionType, tree: ast.FunctionDef, line: int | None, make: Callable,
         callees: Callees,
-    ):  # fmt: skip
+    ):
         self.parts: list[Any] = []
         self._callees = callees
         self._like, self._tree, self._make = function, tree, make

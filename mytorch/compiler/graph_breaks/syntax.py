@@ -19,7 +19,7 @@ _made: weakref.WeakKeyDictionary[types.FunctionType, ast.FunctionDef] = weakref.
 _OF_CALLS = (
     "EXTENDED_ARG", "LOAD_ATTR", "LOAD_METHOD", "PRECALL", "PUSH_NULL", "CALL", "CALL_METHOD",
     "CALL_FUNCTION",
-)  # fmt: skip
+)
 _KINDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _FUTURE = [getattr(__future__, name).compiler_flag for name in __future__.all_feature_names]
 
@@ -99,7 +99,7 @@ def tree_of(function: types.FunctionType) -> ast.FunctionDef | None:
 
 def function_of(
     tree: ast.FunctionDef, like: types.FunctionType, cells: dict[str, types.CellType], name: str
-) -> types.FunctionType:  # fmt: skip
+) -> types.FunctionType:
     """Returns a function that does what a tree says, with the globals and defaults of another.
 
     Args:
@@ -151,10 +151,10 @@ def _content(code: types.CodeType) -> tuple:
         _content(x) if isinstance(x, types.CodeType)
         else (type(x), x.rpartition("<locals>.")[2] if isinstance(x, str) else x)  # of inner functions
         for x in code.co_consts
-    ]  # fmt: skip
+    ]
     operations = [
         (i.opname, i.argrepr if i.opname in ("BINARY_OP", "COMPARE_OP") else "")
         for i in dis.get_instructions(code) if i.opname not in _OF_CALLS
-    ]  # fmt: skip
+    ]
     names = code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars
     return operations, *names, constants

@@ -160,7 +160,7 @@ class Watcher:
     def _local(self, code: types.CodeType, offsets: dict[int, str]) -> Callable:
         """Returns the function that is called within a function which loads something opaque."""
         lines = {line: what for start, end, line in code.co_lines() for at, what in offsets.items()
-                 if start <= at < end}  # fmt: skip
+                 if start <= at < end}
 
         def local(frame: types.FrameType, event: str, arg: Any) -> Callable:
             if event == "opcode" and frame.f_lasti in offsets:
@@ -173,7 +173,7 @@ class Watcher:
 
     def _look_for_changes(
         self, frame: types.FrameType, event: str, arg: Any, local: Callable | None
-    ) -> Callable:  # fmt: skip
+    ) -> Callable:
         """Looks for changes of Python's objects, line by line."""
         if event != "opcode":
             if not self.changed_at and self._snapshot.lasting_failure() is not None:

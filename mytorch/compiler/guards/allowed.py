@@ -33,23 +33,23 @@ _CONSTANT = (  # types whose objects never change, or are arrays and the like
     Array, Generator, device, types.CodeType, types.GenericAlias, types.UnionType,
     types.WrapperDescriptorType, types.MethodDescriptorType, types.ClassMethodDescriptorType,
     types.GetSetDescriptorType, types.MemberDescriptorType, type(collections.namedtuple("Pair", "x").x),
-)  # fmt: skip
+)
 MAPPINGS = (dict, types.MappingProxyType)
 CONTAINERS = (list, tuple, set, frozenset, collections.deque, *MAPPINGS)
 WRAPPERS = (  # of functions, in classes
     property, staticmethod, classmethod, functools.cached_property, functools.partialmethod,
     functools.singledispatchmethod,
-)  # fmt: skip
+)
 HOLDERS = (  # classes of Python whose objects are what is in their `__dict__`
     types.SimpleNamespace, Namespace, collections.UserDict, collections.UserList, collections.UserString,
     collections.ChainMap, contextlib.nullcontext,
-)  # fmt: skip
+)
 _BASES = {object, typing.Generic, *CONTAINERS, *HOLDERS, collections.defaultdict, collections.OrderedDict,
-          collections.Counter, *PLAIN}  # fmt: skip
+          collections.Counter, *PLAIN}
 _EFFECTS = {  # builtins that do more, or that know of more than their arguments
     "__import__", "breakpoint", "compile", "eval", "exec", "globals", "id", "input", "locals", "open",
     "print", "vars",
-}  # fmt: skip
+}
 _DYNAMIC = {  # the ids of functions that get at any attribute: fine if called by their names, see `bytecode`
     id(x)
     for x in (getattr, setattr, delattr, operator.attrgetter, operator.methodcaller, object.__getattribute__)

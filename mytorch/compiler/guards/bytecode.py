@@ -14,11 +14,11 @@ _DYNAMIC = {  # with these a function gets at attributes without naming them
     "__class__", "__delattr__", "__dict__", "__getattr__", "__getattribute__", "__init__", "__setattr__",
     "asdict", "astuple", "attrgetter", "copy", "deepcopy", "delattr", "fields", "getattr", "methodcaller",
     "replace", "setattr",
-}  # fmt: skip
+}
 _DYNAMIC_GLOBALS = {"dir", "eval", "exec", "type", "vars"}  # and these, which are also names of methods
 _ANY_ATTRIBUTE = {
     "__dict__", "__getattribute__", "asdict", "astuple", "attrgetter", "getattr", "methodcaller",
-}  # fmt: skip
+}
 _LOADS = ("LOAD_GLOBAL", "LOAD_NAME")  # instructions of Python that load a global
 _OF_OBJECTS = {"LOAD_GLOBAL", "LOAD_DEREF", "LOAD_NAME", "LOAD_FAST"}
 _ATTRIBUTE_LOADS = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR")
@@ -58,9 +58,7 @@ def names_of_class(kind: type) -> frozenset[str]:
     return frozenset(vars(kind)).union(*[names_in(method.__code__) for method in methods])
 
 
-def attribute_loads_in(
-    code: types.CodeType, modules: Modules = ()
-) -> Iterator[tuple[int, str, str | None]]:  # fmt: skip
+def attribute_loads_in(code: types.CodeType, modules: Modules = ()) -> Iterator[tuple[int, str, str | None]]:
     """Yields the offsets of instructions of a function itself with which it gets at attributes, how that is
     written, and the name of the attribute; None if the function computes it, as for `getattr(x, f"_{name}")`.
 

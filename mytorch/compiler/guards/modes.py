@@ -14,7 +14,7 @@ from ...nn.functional.variant import use_fused, uses_kernels
 MODES = (
     "grad mode", "autocast", "use_fused", "the default dtype", "the default device",
     "the number of modes with __torch_function__",
-)  # fmt: skip
+)
 
 
 def modes() -> tuple:

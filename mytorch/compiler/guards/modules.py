@@ -19,16 +19,16 @@ _PURE = {
     "abc", "cmath", "collections", "contextlib", "copy", "copyreg", "dataclasses", "enum", "functools",
     "itertools", "keyword", "math", "numbers", "operator", "re", "reprlib", "string", "types", "typing",
     "typing_extensions", "warnings",
-}  # fmt: skip
+}
 _STATEFUL = (  # modules of NumPy and mytorch that do more, with all that is in them
     "mytorch.cuda.memory", "mytorch.cuda.random", "mytorch.cuda.streams", "mytorch.distributed",
     "numpy.random", "numpy.ctypeslib",
-)  # fmt: skip
+)
 _OF_NUMPY = {  # functions of NumPy that read files or settings
     "fromfile", "genfromtxt", "geterr", "geterrcall", "getbufsize", "get_printoptions", "load", "loadtxt",
     "memmap", "save", "savetxt", "savez", "savez_compressed", "set_printoptions", "seterr", "seterrcall",
     "setbufsize", "show_config", "show_runtime",
-}  # fmt: skip
+}
 _OF_PACKAGE = {  # and of mytorch: settings that may change, and what sets them
     "autograd.anomaly.is_anomaly_enabled", "autograd.anomaly.set_detect_anomaly",
     "backends.cublas.get_float32_matmul_precision", "backends.cublas.set_float32_matmul_precision",
@@ -41,11 +41,11 @@ _OF_PACKAGE = {  # and of mytorch: settings that may change, and what sets them
     "random.get_rng_state", "random.initial_seed", "random.seed", "random.set_rng_state",
     "serialization.load", "serialization.save", "utils.data.dataset.get_worker_info",
     "cuda.devices.current_device", "cuda.devices.set_device",
-}  # fmt: skip
+}
 _SETTINGS = {f"mytorch.{name}" for name in _OF_PACKAGE}
 _OF_ENVIRONMENT = {  # the ids of code with which functions read variables of the environment
     id(x.__code__) for x in (os.getenv, *vars(os._Environ).values()) if isinstance(x, types.FunctionType)
-}  # fmt: skip
+}
 # Modules whose functions Python calls itself, whenever an object goes, or a module is imported.
 _IMPLICIT = ("_weakrefset", "weakref", "importlib", "zipimport", "_frozen_importlib")
 _PACKAGE = __name__.partition(".")[0]

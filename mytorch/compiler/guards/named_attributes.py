@@ -61,7 +61,7 @@ class NamedAttributes:
     def add(
         self, key: object, entries: Mapping, names: Iterable[str], implicit: Iterable[str] = (),
         owner: object = None,
-    ) -> bool:  # fmt: skip
+    ) -> bool:
         """Adds attributes; returns False if they are known.
 
         Args:

@@ -213,7 +213,7 @@ class Reachable:
 
     def _of_names(
         self, key: object, owner: object, entries: Mapping, names: list[str], implicit: set[str]
-    ) -> Iterator[object]:  # fmt: skip
+    ) -> Iterator[object]:
         """Yields those attributes of an object, or of its class, that needn't be named; others as soon as a
         function names them."""
         if self._attributes.add(key, entries, names, implicit, owner):

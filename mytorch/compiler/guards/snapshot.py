@@ -17,7 +17,7 @@ __all__ = ["KINDS", "Snapshot"]
 _ORDER = (  # in which guards are compared: of several failures the first one is told
     guards.ValueGuard, guards.RegistrationsGuard, guards.BasesGuard, guards.NamesGuard,
     guards.ParametersGuard, guards.ItemsGuard, guards.SetGuard, guards.LayoutGuard, guards.ElementsGuard,
-)  # fmt: skip
+)
 
 
 class Snapshot:

@@ -193,7 +193,7 @@ _PARTS = {  # what a Python object of a type holds
     functools.partial: lambda x: [x.func, x.args, x.keywords],
     CellType: gc.get_referents,  # its content; nothing if it isn't set
     tuple: list, list: list, dict: lambda x: list(x.values()), type: lambda x: [],
-}  # fmt: skip
+}
 
 
 def _arrays_in(x: object, seen: set[int]) -> Iterator[MetaArray]:

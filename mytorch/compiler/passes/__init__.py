@@ -16,7 +16,7 @@ __all__ = [
     "declare_strides", "fold_constants", "fold_views", "functionalize", "fuse", "merge_common_subexpressions",
     "remove_dead_code", "restore_strides", "simplify_slices", "sink_gradients", "split_sums",
     "transpose_products",
-]  # fmt: skip
+]
 MODES = (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")  # PyTorch's
 
 

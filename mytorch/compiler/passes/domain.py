@@ -14,7 +14,7 @@ from .elementwise import BOOL, FLOAT, is_step
 REDUCTIONS = {
     "sum": "sum", "add.reduce": "sum", "max": "max", "maximum.reduce": "max", "min": "min",
     "minimum.reduce": "min", "mean": "mean",
-}  # fmt: skip
+}
 
 
 class Domain(NamedTuple):

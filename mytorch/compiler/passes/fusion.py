@@ -90,6 +90,6 @@ class _Fused:
             if value in group.made and (
                 value in self._results or any([user not in inside for user in self._uses.get(value, ())])
             )
-        ])  # fmt: skip
+        ])
         for i in later:
             self.add(i)

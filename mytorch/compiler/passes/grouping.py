@@ -221,5 +221,5 @@ class Group:
             "loop", tuple([x for x, _ in self._inputs]), {**self._domain._asdict(), "loop": loop},
             tuple([self._values[k] for k in outputs]),
             origin=merged([i.origin for i in self.originals]),
-        )  # fmt: skip
+        )
         return [call, *views]

@@ -45,7 +45,7 @@ class Rewrite:
         return self._instead.pop(y)
 
     def new(self, shape: tuple[int, ...], dtype: np.dtype, strides: tuple[int, ...] | None = None,
-            of: Value | None = None) -> Value:  # fmt: skip
+            of: Value | None = None) -> Value:
         """Returns a new value, in C order by default."""
         strides = np.empty(shape, dtype).strides if strides is None else strides
         self._number += 1

@@ -60,7 +60,7 @@ class _Simplified:
         take = {
             ".getitem": self._getitem, ".setitem": self._setitem, "zeros": self._zeros,
             "concatenate": self._concatenate, "add": self._add,
-        }.get(i.name)  # fmt: skip
+        }.get(i.name)
         return take is not None and take(i)
 
     def _zeros(self, i: Instruction) -> bool:

@@ -38,7 +38,7 @@ class Demand:
     def peaks(
         self, homes: dict[Value, int | None], copies: dict[Value, set[int]], segments: list[Segment],
         count: int,
-    ) -> list[int]:  # fmt: skip
+    ) -> list[int]:
         """Returns the bytes that each of some devices needs, at the most at a time, by an `Assignment`.
 
         Values that a segment takes live until it ends; values that cross, until the run ends.

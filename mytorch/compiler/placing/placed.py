@@ -39,7 +39,7 @@ class Placed:
     def __init__(
         self, program: Program, devices: Sequence[DeviceLike] | Mapping[DeviceLike, Limit],
         memory: Limit | Mapping[DeviceLike, Limit] | None = None,
-    ):  # fmt: skip
+    ):
         _check(program)
         self.name, self.inputs, self._program = program.name, program.inputs, program
         self.devices, self.limits = limits_of(devices, memory)
@@ -143,7 +143,7 @@ class Placed:
 def _part_of(
     whole: Program, instructions: list[Instruction], state: dict[Value, RawArray],
     uses: dict[Value, list[Instruction]],
-) -> Program:  # fmt: skip
+) -> Program:
     """Returns the program of some instructions, with this state: it takes what others make, and gives what
     others take."""
     inside, results = {*instructions}, {*whole.results()}
@@ -156,7 +156,7 @@ def _part_of(
     return replace(
         whole, inputs=inputs, state=state, constants=constants, instructions=instructions, outputs=outputs,
         owners=owners, position=None, loose=loose, gives_lazy=False,
-    )  # fmt: skip
+    )
 
 
 def _only(keys: Container, mapping: dict) -> dict:
@@ -178,7 +178,7 @@ def _check(program: Program) -> None:
 def placed(
     program: Program, devices: Sequence[DeviceLike] | Mapping[DeviceLike, Limit],
     memory: Limit | Mapping[DeviceLike, Limit] | None = None,
-) -> Placed:  # fmt: skip
+) -> Placed:
     """Returns a function that computes the same on several devices, if one has too little memory.
 
     The program is cut where the fewest bytes cross; copies are made while devices compute. Gradients, and

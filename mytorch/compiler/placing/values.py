@@ -82,7 +82,7 @@ class Values:
 
     def __init__(
         self, constants: dict[Value, RawArray], devices: list[device], state: State, transfers: Transfers
-    ):  # fmt: skip
+    ):
         self._devices, self._state, self._transfers = devices, state, transfers
         self._known = {**constants}
         self._arriving: dict[tuple[Value, int | None], Future] = {}

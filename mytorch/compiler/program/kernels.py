@@ -29,7 +29,7 @@ KERNELS = (
     "scaled_dot_product_attention", "self_attention", "rotary_embedding", "rnn_steps", "lstm_steps",
     "gru_steps", "embedding", "dropout", "cross_entropy", "layer_norm", "add_layer_norm", "rms_norm",
     "group_norm", "gelu", "swiglu", "geglu",
-)  # fmt: skip
+)
 # On a GPU these of half precision, too: a loop computes in float32 and would need casts before and behind it.
 KERNELS_IN_HALF = ("sigmoid", "silu", "leaky_relu", "relu", "squared_relu", "softmax", "log_softmax")
 # Those that check elements, which aren't there in a capture, and the number of arguments for their checkers.

@@ -122,7 +122,7 @@ class Executable:
         state = [self._namespace[name_of(value)] for value in values]
         return any([
             np.may_share_memory(raws[k], other) for k in written for other in (*raws[:k], *raws[k + 1 :])
-        ]) or any([np.may_share_memory(x, raw) for x in state for raw in raws])  # fmt: skip
+        ]) or any([np.may_share_memory(x, raw) for x in state for raw in raws])
 
     def _transpose(self) -> None:
         for y, x in self._transposed:
@@ -170,7 +170,7 @@ def source(program: Program, target: str | None = None) -> str:
         triton_source.source(i.kwargs["loop"], i.kwargs["n"], name) if (target or own) != "cpu"
         else numba_source.source(i.kwargs["loop"], name, strategy_of(i, program))
         for i, name in printer.loops.items()
-    ]  # fmt: skip
+    ]
     return "\n\n\n".join([*parts, printer.text()] if target in (None, own) else parts)
 
 

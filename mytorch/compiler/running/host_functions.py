@@ -128,4 +128,4 @@ HOST = {
     "grad": _grad, "set_grad": _set_grad, "add_grad": _add_grad, "new_grad": _new_grad, "stored": _stored,
     "step": _step, "call": _call, "norm": _norm, "expect": _expect, "draw": _draw, "kept": _mask,
     "random": _random, "number": _number, "outcome": _outcome,
-}  # fmt: skip
+}

@@ -38,7 +38,7 @@ def _computed(composite: Composite, kind: str, args: tuple) -> tuple:
 
 def run_vjp(
     vjp: Any, g: RawArray, wanted: dict[int, tuple[int, ...]], dtypes: tuple = (), lazy: tuple[int, ...] = ()
-) -> tuple:  # fmt: skip
+) -> tuple:
     """Computes the gradients of the wanted arguments, by their positions, in these shapes and dtypes.
 
     Args:

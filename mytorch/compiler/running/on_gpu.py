@@ -205,7 +205,7 @@ def _used_by(optimizer: Optimizer) -> tuple[list, list]:
     options = [
         (name, id(value._data._array) if isinstance(value, Tensor) else value)
         for group in optimizer.param_groups for name, value in group.items() if name != "params"
-    ]  # fmt: skip
+    ]
     return optimizer.flat_buffers(), options
 
 

@@ -33,7 +33,7 @@ class StaleValues:
 
     def error(
         self, used: Iterable[Value], written: Collection[Value], are_results: bool = False
-    ) -> NotImplementedError | None:  # fmt: skip
+    ) -> NotImplementedError | None:
         """Returns why values can't be used, as they are by an instruction or as results; None if they can.
 
         Args:

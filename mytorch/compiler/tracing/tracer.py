@@ -69,7 +69,7 @@ class Tracer(HostCalls, Kind):
 
     def __init__(
         self, device: device, answer: Callable[[Tracer, Value], Any] | None, numbers: Numbers | None = None
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.device, self.numbers = device, numbers or Numbers()
         self.choices: list[bool] = []
         self.instructions: list[Instruction] = []
@@ -292,7 +292,7 @@ class Tracer(HostCalls, Kind):
     def checks(
         self, x: Tensor | RawArray, low: int, high: int, text: str, error: type[Exception],
         ignored: int | None,
-    ) -> bool:  # fmt: skip
+    ) -> bool:
         """Notes that elements must be within bounds: see `ops.bounds`."""
         if self.is_inside or self.device is META:
             return True

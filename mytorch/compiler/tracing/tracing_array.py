@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 METHODS = (
     "__getitem__", "__setitem__", "astype", "reshape", "view", "transpose", "copy", "flatten", "fill", "sort",
     "conj",
-)  # fmt: skip
+)
 PROPERTIES = ("T", "mT", "real", "imag")
 
 
