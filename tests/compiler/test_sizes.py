@@ -484,3 +484,34 @@ def test_gradients_that_are_clipped():
     for n in (3, 4, 7, 5):
         compare(step, compiled, rows, n)
     assert len(compiled.history) <= 3
+
+
+def caught(x):
+    try:
+        return x[10] * 1
+    except IndexError:
+        return x.sum(0)
+
+
+def steps(x):
+    return mytorch.arange(0, x.shape[0], 2) * 3, F.pad(x, (0, 0, 0, -x.shape[0] % 8))
+
+
+def dropped(x):
+    return F.dropout(x * 0, 1 / (x.shape[0] // 4)) + x
+
+
+@pytest.mark.parametrize("function", [caught, steps, dropped])
+def test_two_sizes_with_one_answer_and_a_third_with_another(function):
+    compiled = mytorch.compile(function)
+    for n in (8, 9, 12, 20, 6, 15):
+        compare(function, compiled, rows, n)
+
+
+def test_an_array_that_a_function_makes_a_tensor_of_has_no_gradient():
+    table = np.arange(8, dtype="float32")
+    compiled = mytorch.compile(lambda x: x * mytorch.from_numpy(table))
+    for n in (3, 4, 5):
+        x = rows(n)[0].requires_grad_()
+        compiled(x).sum().backward()
+        assert x.grad.tolist() == [[*range(8)]] * n
