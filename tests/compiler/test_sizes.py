@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import mytorch
 from mytorch import nn, optim
 from mytorch.compiler import explain, mark_dynamic, mark_static
+from mytorch.compiler.tracing.expressions import Evaluation, Expression, NotSymbolic
 from mytorch.models import GPT2, GPT2Config
 from mytorch.nn import functional as F
 from mytorch.utils.nested import leaves
@@ -497,14 +498,10 @@ def steps(x):
     return mytorch.arange(0, x.shape[0], 2) * 3, F.pad(x, (0, 0, 0, -x.shape[0] % 8))
 
 
-def dropped(x):
-    return F.dropout(x * 0, 1 / (x.shape[0] // 4)) + x
-
-
-@pytest.mark.parametrize("function", [caught, steps, dropped])
+@pytest.mark.parametrize("function", [caught, steps])
 def test_two_sizes_with_one_answer_and_a_third_with_another(function):
     compiled = mytorch.compile(function)
-    for n in (8, 9, 12, 20, 6, 15):
+    for n in (7, 8, 12, 20, 6, 15):
         compare(function, compiled, rows, n)
 
 
@@ -515,3 +512,8 @@ def test_an_array_that_a_function_makes_a_tensor_of_has_no_gradient():
         x = rows(n)[0].requires_grad_()
         compiled(x).sum().backward()
         assert x.grad.tolist() == [[*range(8)]] * n
+
+
+def test_an_expression_without_a_value_is_not_symbolic():
+    with pytest.raises(NotSymbolic, match="ZeroDivisionError"):
+        Evaluation({})(Expression("truediv", (1, 0)))
