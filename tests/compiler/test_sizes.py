@@ -495,7 +495,7 @@ def caught(x):
 
 
 def steps(x):
-    return mytorch.arange(0, x.shape[0], 2) * 3, F.pad(x, (0, 0, 0, -x.shape[0] % 8))
+    return mytorch.arange(0, x.shape[0], 2) * 3
 
 
 @pytest.mark.parametrize("function", [caught, steps])
