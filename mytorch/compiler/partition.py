@@ -157,7 +157,7 @@ class Partition:
         args = [*[x for x in tensors if isinstance(x, Tensor)], *owners]
         has_gradient = [x is not None for x in self._gradients.found]
         for k, x in enumerate(args):
-            if not has_gradient[k] and x.requires_grad:
+            if x is not None and not has_gradient[k] and x.requires_grad:
                 args[k] = x.detach()  # the backward pass doesn't go there
         kinds = [(y.shape, y.dtype) for y in roots]  # not the arrays: those may be written to
         whole = Backward(self.backward.executable(), has_gradient)

@@ -40,6 +40,8 @@ class SymbolicTrace:
     def __init__(self, partition: Partition, sizes: Sizes):
         if not sizes.is_used:
             raise NotSymbolic("it asks for the type of what may be a size")
+        if sizes.error is not None:
+            raise NotSymbolic(f"it goes on after {type(sizes.error).__name__}: {sizes.error}")
         if partition.results.views:
             raise NotSymbolic("it returns a view of another result")
         self._partition, self._sizes = partition, sizes
@@ -201,7 +203,7 @@ class Witness(Resizing):
     def _value(self, x: Expression, kind: type) -> Any:
         try:
             return kind(self.evaluation(x))
-        except (ArithmeticError, KeyError, ValueError):  # of an array that comes later, or 1 / 0
+        except (NotSymbolic, OverflowError, ValueError):  # of an array that comes later, or 1 / 0; int(inf)
             return None
 
 

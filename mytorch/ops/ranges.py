@@ -46,7 +46,7 @@ def arange(
     if (end - start) * step < 0:
         raise RuntimeError(f"arange(): no step of {step} leads from {start} to {end}: its sign is wrong")
     if dtype == dtypes.int64:
-        start, end, step = map(int, values)
+        start, end, step = [v if isinstance(v, int) else int(v) for v in values]  # `int` of a size loses it
     count = math.ceil((end - start) / step) if step else 0
     if dtype.kind in "iu":
         start, step = int(start), int(step)

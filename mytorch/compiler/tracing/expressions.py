@@ -56,18 +56,23 @@ class Evaluation:
         """Returns the value of an expression, and anything else as it is.
 
         Raises:
-            KeyError: it depends on an array that isn't there.
+            NotSymbolic: it depends on an array that isn't there, or has no value for these sizes, as 1 / 0.
         """
         if type(x) is not Expression:
             return x
         if x not in self._known:
-            if x.name in FACTS:
-                value, *dim = x.args
-                fact = FACTS[x.name](self._values[value])
-                self._known[x] = fact[dim[0]] if dim else fact
-            else:
-                self._known[x] = SIZE_OPERATIONS[x.name](*map(self, x.args))
+            try:
+                self._known[x] = self._value(x)
+            except (ArithmeticError, KeyError, ValueError) as error:
+                raise NotSymbolic(f"{x}: {type(error).__name__}: {error}") from error
         return self._known[x]
+
+    def _value(self, x: Expression) -> Any:
+        if x.name not in FACTS:
+            return SIZE_OPERATIONS[x.name](*map(self, x.args))
+        value, *dim = x.args
+        fact = FACTS[x.name](self._values[value])
+        return fact[dim[0]] if dim else fact
 
 
 class Lost:

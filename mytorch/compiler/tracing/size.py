@@ -102,7 +102,7 @@ class SizeNumber(Number):
         return self._read(operator.index)
 
     def __int__(self) -> int:
-        return self._read(int)
+        return int(self.pinned())  # what is computed of a plain integer isn't noted
 
     def __float__(self) -> float:
         return self._read(float)

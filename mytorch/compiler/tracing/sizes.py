@@ -57,6 +57,7 @@ class Sizes:
         guards: the answers of comparisons: (answer, name, arguments).
         symbolic: the arguments of instructions, with expressions in the place of what was computed of sizes.
         is_used: whether a trace has used them.
+        error: one that an instruction has raised, if the function goes on.
     """
 
     def __init__(self, choices: list[bool]):
@@ -68,7 +69,7 @@ class Sizes:
         self.expressions: dict[tuple, tuple[Expression, Any]] = {}
         self.guards: dict[tuple, tuple[bool, str, tuple]] = {}
         self.symbolic: dict[Instruction, tuple[tuple, dict]] = {}
-        self.is_used = False
+        self.is_used, self.error = False, None
         self._choices, self._tracer = [*reversed(self._first_choices)], None
         self._made: list[weakref.ref[SizeNumber]] = []
 

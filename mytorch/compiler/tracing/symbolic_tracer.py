@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -44,6 +45,16 @@ class SymbolicTracer(Tracer):
         args, kwargs = mapped(exact, given)
         super().note(replace(instruction, args=args, kwargs=kwargs))
         return self._note_sizes(given)
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """As in a tracer; an error, which the function may catch, may have another answer for other sizes."""
+        with super().inside():
+            try:
+                yield
+            except Exception as error:
+                self.sizes.error = error
+                raise
 
     def choose(self, ask: Callable[[], bool]) -> bool:
         """Returns the choice of an earlier trace, whatever the sizes are."""

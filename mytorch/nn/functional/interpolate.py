@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import operator
 import warnings
 from collections.abc import Sequence
 
 import numpy as np
 
 from ...backends.dtypes import is_floating_point, is_half
+from ...core.op import index_of
 from ...core.tensor import Tensor
 from ...ops import clamp, floor
 from ...ops.dims import fixed_size
@@ -87,7 +87,7 @@ def _check(input, size, scale_factor, mode, align_corners, recompute_scale_facto
     n = shape[2:]
     if size is not None:
         factors = [None] * len(n)
-        size = [operator.index(s) for s in _one_per_dim(size, n, "size")]
+        size = [index_of(s) for s in _one_per_dim(size, n, "size")]
     else:
         factors = _one_per_dim(scale_factor, n, "scale_factor")
         size = [int(a * f) for a, f in zip(n, factors, strict=True)]

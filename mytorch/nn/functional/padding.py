@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from ...core.op import op, require_tensor
+from ...core.op import index_of, op, require_tensor
 from ...core.tensor import Tensor
 from ...ops.dims import fixed_size
 from .resample import Taps, resample
@@ -76,7 +75,7 @@ def _read(pad, ndim):
     if not isinstance(pad, Iterable):
         raise TypeError(f"pad(): argument 'pad' must be a tuple of ints, not {type(pad).__name__}")
     try:
-        flat = [operator.index(n) for n in pad]
+        flat = [index_of(n) for n in pad]
     except TypeError:
         raise TypeError(f"pad(): argument 'pad' must be a tuple of ints, got {pad!r}") from None
     if len(flat) % 2:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import operator
-
-from ...core.op import require_tensor
+from ...core.op import index_of, require_tensor
 from ...core.tensor import Tensor
 from ...ops import permute, reshape
 
@@ -65,7 +63,7 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
     tensor([0 2 1 3])
     """
     require_tensor(input, "channel_shuffle")
-    groups = operator.index(groups)
+    groups = index_of(groups)
     if input.ndim < 3:
         shape = tuple(input.shape)
         raise RuntimeError(f"channel_shuffle(): expects input with > 2 dims, but got shape {shape}")
@@ -82,7 +80,7 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
 
 def _factor(input, factor, name, argument):
     require_tensor(input, name)
-    factor = operator.index(factor)
+    factor = index_of(factor)
     if input.ndim < 3:
         raise RuntimeError(f"{name}(): expects input to have at least 3 dimensions, got {input.ndim}")
     if factor < 1:

@@ -11,7 +11,6 @@ sequence.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
@@ -19,6 +18,7 @@ import numpy as np
 
 from ...backends.blas import column_sums, product
 from ...backends.device import RawArray
+from ...core.op import index_of
 from ...core.tensor import Tensor
 from ...ops import cat
 from .composite import composite
@@ -108,7 +108,7 @@ def gru_steps(
 @gru_steps.check
 def _check_steps(gates: Tensor, hx: Tensor, *rest: object) -> None:
     """Raises ValueError unless the sizes are those of the rows: kernels read and write by them."""
-    sizes = [*map(operator.index, rest[-2])]
+    sizes = [*map(index_of, rest[-2])]
     if sum(sizes) != len(gates) or any([a < b for a, b in pairwise((len(hx), *sizes, 0))]):
         raise ValueError(f"steps of {sizes} rows, of {len(gates)} in all, for {len(hx)} sequences")
 

@@ -12,13 +12,13 @@ https://arxiv.org/abs/1603.07285
 from __future__ import annotations
 
 import itertools
-import operator
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from ...backends.device import RawArray
 from ...backends.sliding_window import sliding_window_view
+from ...core.op import index_of
 from .types import IntOrInts
 
 Ints = tuple[int, ...]
@@ -37,7 +37,7 @@ def ntuple(value: IntOrInts, n: int, name: str, least: int | None = None) -> Int
     """
     values = tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else (value,)
     try:
-        ints = tuple([operator.index(v) for v in values])
+        ints = tuple([index_of(v) for v in values])
     except TypeError:
         ints = (True,)
     if any([isinstance(v, bool) for v in (*values, *ints)]):
