@@ -485,7 +485,6 @@ def test_gradients_that_are_clipped():
     assert len(compiled.history) <= 3
 
 
-<<<<<<< HEAD
 def test_traces_of_ever_other_sizes_have_an_end(monkeypatch):
     for module in ("compiled", "compile"):
         monkeypatch.setattr(sys.modules[f"mytorch.compiler.{module}"], "MOST_TRACES", 6)
@@ -498,7 +497,8 @@ def test_traces_of_ever_other_sizes_have_an_end(monkeypatch):
         assert double(mytorch.ones(9)).shape == (9,)
     assert double(mytorch.ones(10)).shape == (10,) and len(double.history) == 6 and double.eager_calls == 2
     assert "2 calls ran eagerly, as it was traced 6 times, which is the limit" in explain(double)
-=======
+
+
 def caught(x):
     try:
         return x[10] * 1
@@ -529,4 +529,3 @@ def test_an_array_that_a_function_makes_a_tensor_of_has_no_gradient():
 def test_an_expression_without_a_value_is_not_symbolic():
     with pytest.raises(NotSymbolic, match="ZeroDivisionError"):
         Evaluation({})(Expression("truediv", (1, 0)))
->>>>>>> wt-x1
