@@ -41,7 +41,7 @@ class SymbolicTrace:
         if not sizes.is_used:
             raise NotSymbolic("it asks for the type of what may be a size")
         if sizes.error is not None:
-            raise NotSymbolic(f"it goes on after {type(sizes.error).__name__}: {sizes.error}")
+            raise NotSymbolic(f"it catches {type(sizes.error).__name__}: {sizes.error}")
         if partition.results.views:
             raise NotSymbolic("it returns a view of another result")
         self._partition, self._sizes = partition, sizes

@@ -57,7 +57,7 @@ class Sizes:
         guards: the answers of comparisons: (answer, name, arguments).
         symbolic: the arguments of instructions, with expressions in the place of what was computed of sizes.
         is_used: whether a trace has used them.
-        error: one that an instruction has raised, if the function goes on.
+        error: one that an instruction has raised, and the function caught.
     """
 
     def __init__(self, choices: list[bool]):
