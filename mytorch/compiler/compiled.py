@@ -151,15 +151,26 @@ class Compiled:
         return self._first_run(entry, args, kwargs)
 
     def _resized(self, args: tuple, kwargs: dict, raws: list[RawArray]) -> CacheEntry | None:
-        """Returns a cache entry for arguments that differ in sizes alone, if it needs no trace."""
+        """Returns a cache entry for arguments that differ in sizes alone, if it needs no trace.
+
+        The first one of a symbolic trace is compared with a trace of its own, which nothing else is made of.
+        """
         entry = self.symbolic_sizes.resized(raws)
-        if entry is not None and checked.is_on():
-            sizes = Sizes(entry.partition.choices)
-            made = self._built(args, kwargs, raws, sizes)
-            check_resized(entry.partition, made.partition, sizes)
-        if entry is not None:
-            entry.partition.optimize(self._mode, self._backend)
-            entry.prepare()
+        if entry is None:
+            return None
+        if checked.is_on() or not self.symbolic_sizes.is_compared:
+            try:
+                sizes = Sizes(entry.partition.choices)
+                made = self._built(args, kwargs, raws, sizes)
+                check_resized(entry.partition, made.partition, sizes)
+            except Exception as error:  # also what the function does on arrays without elements
+                if checked.is_on():
+                    raise
+                self.symbolic_sizes.give_up(error)
+                return None
+            self.symbolic_sizes.is_compared = True
+        entry.partition.optimize(self._mode, self._backend)
+        entry.prepare()
         return entry
 
     def _first_run(self, entry: CacheEntry, args: tuple, kwargs: dict) -> Any:

@@ -151,6 +151,23 @@ class SymbolicSizes:
         if self._attempts[self._kind] == _ATTEMPTS and any(map(_dynamic.of, self._tensors)):
             raise RuntimeError(f"mark_dynamic(): {reason}")
 
+    @property
+    def is_compared(self) -> bool:
+        """Whether a program that the last `resized` has made was compared with a trace, as one of each
+        symbolic trace is."""
+        return self._used.is_compared
+
+    @is_compared.setter
+    def is_compared(self, value: bool) -> None:
+        self._used.is_compared = value
+
+    def give_up(self, error: Exception) -> None:
+        """Makes sizes of the last kind of arguments constants: a third size isn't what the trace becomes."""
+        self._traces = [x for x in self._traces if x[1] is not self._used]
+        self._attempts[self._kind] = _ATTEMPTS - 1
+        self.made -= 1
+        self._fail([NotSymbolic(str(error))])
+
     def described(self) -> list[str]:
         """Returns what is to be said of sizes, as lines."""
         made = [f"for {self.made} other size{'s' * (self.made > 1)} without a trace"] if self.made else []
@@ -170,5 +187,6 @@ class SymbolicSizes:
                 self.last_error = error
                 continue
             self.made += 1
+            self._used = trace
             return entry.resized(partition)
         return None

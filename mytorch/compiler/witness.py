@@ -35,6 +35,7 @@ class SymbolicTrace:
 
     Attributes:
         is_witnessed: whether another trace has confirmed it.
+        is_compared: whether a program that it became for a third size was, with a trace.
     """
 
     def __init__(self, partition: Partition, sizes: Sizes):
@@ -47,7 +48,7 @@ class SymbolicTrace:
         self._partition, self._sizes = partition, sizes
         self._fixed = dict(sizes.expressions.values())  # those that have always had one value
         self._lost: LostArguments = {}
-        self.is_witnessed = False
+        self.is_witnessed = self.is_compared = False
 
     def witness(self, other: Partition) -> None:
         """Compares it with another trace, of other sizes.

@@ -529,3 +529,21 @@ def test_an_array_that_a_function_makes_a_tensor_of_has_no_gradient():
 def test_an_expression_without_a_value_is_not_symbolic():
     with pytest.raises(NotSymbolic, match="ZeroDivisionError"):
         Evaluation({})(Expression("truediv", (1, 0)))
+
+
+@pytest.mark.parametrize("is_right", [True, False])
+def test_the_first_program_without_a_trace_is_compared_with_one(monkeypatch, is_right):
+    compared, module = [], sys.modules["mytorch.compiler.compiled"]
+
+    def check(*arguments):
+        compared.append(arguments)
+        if not is_right:
+            raise RuntimeError("it isn't what a trace gives")
+
+    monkeypatch.delenv("MYTORCH_CHECK_PROGRAMS")
+    monkeypatch.setattr(module, "check_resized", check)
+    double = mytorch.compile(lambda x: x * 2)
+    for n in (8, 9, 20, 21, 30, 8):
+        assert double(mytorch.ones(n)).tolist() == [2.0] * n
+    assert len(compared) == 1 and len(double.history) == (2 if is_right else 5)
+    assert ("sizes are constants: it isn't what a trace gives" in explain(double)) is not is_right
