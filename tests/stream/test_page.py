@@ -1,5 +1,6 @@
 """The page of a running process, `mytorchrun top` and `mytorchrun trace`."""
 
+import gc
 import io
 import os
 import re
@@ -145,6 +146,7 @@ def test_reading_keeps_no_file_open(folder, monkeypatch):
 
 
 def test_an_operation_ends_after_the_page():
+    gc.collect()  # pages of tests before, which cycles still hold
     started, go_on, results = threading.Event(), threading.Event(), []
 
     @mytorch.core.op.op
@@ -160,6 +162,7 @@ def test_an_operation_ends_after_the_page():
     stream.unpublish()
     go_on.set()
     thread.join(60)
+    gc.collect()
     assert results == [[2.0, 2.0]]
     assert not page.read_pages() and "mytorch-page" not in Path("/proc/self/maps").read_text()
 
