@@ -173,4 +173,3 @@ def reconcile(tensor: Tensor) -> Tensor:
 
 
 Tensor._local_tensors = property(_local_tensors)
-Tensor.reconcile = reconcile

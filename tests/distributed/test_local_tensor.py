@@ -7,7 +7,7 @@ import mytorch
 import mytorch.distributed as dist
 from mytorch import nn, optim
 from mytorch.core.tensor import raw_of
-from mytorch.distributed.local_tensor import LocalTensorMode
+from mytorch.distributed.local_tensor import LocalTensorMode, reconcile
 from mytorch.models import GPT2, GPT2Config
 from tests.every import every
 
@@ -113,8 +113,8 @@ def test_what_python_needs_is_the_same_on_all_ranks_or_an_error():
     with LocalTensorMode(2) as mode:
         same = mode.rank_map(lambda rank: mytorch.tensor(3.0))
         other = mode.rank_map(lambda rank: mytorch.tensor(float(rank)))
-        assert same.item() == 3.0 and same.reconcile().tolist() == 3.0
-        for ask in (other.item, lambda: bool(other > 0), other.numpy, other.reconcile):
+        assert same.item() == 3.0 and reconcile(same).tolist() == 3.0
+        for ask in (other.item, lambda: bool(other > 0), other.numpy, lambda: reconcile(other)):
             with pytest.raises((RuntimeError, TypeError), match=r"worlds\.run\(\)"):
                 ask()
         doubled = mode.tensor_map(other, lambda rank, x: x * 2 + rank)
