@@ -52,11 +52,11 @@ def compile(
     training steps, with `backward()` and `optimizer.step()` in them. For other arguments, modes or Python
     values than before it is traced again, eight times at most for the same shapes (see `compiler.explain`).
 
-    A size that differs from an earlier one is symbolic: a third one needs no trace, where the function does
-    the same with it. `if x.shape[0] > 4:` has a trace for each answer; sizes 0 and 1, and those whose exact
-    values the function needs (`range(len(x))`), have cache entries of their own, of which the 32 that were
-    used last are kept. A number that changes from call to call, among the arguments or what else the function
-    uses, becomes an input.
+    A size that differs from an earlier one is symbolic: others need no trace then, where the function does
+    the same with them; the first of them is compared with one. `if x.shape[0] > 4:` has a trace for each
+    answer; sizes 0 and 1, and those whose exact values the function needs (`range(len(x))`), have cache
+    entries of their own, of which the 32 that were used last are kept. A number that changes from call to
+    call, among the arguments or what else the function uses, becomes an input.
 
     At a statement that programs don't hold (`losses.append(loss.item())`, `print`), or that uses what can't
     be compared (clocks, locks, files, iterators), there is a graph break, after a warning: the statement runs

@@ -37,6 +37,8 @@ from . import world as groups
 from .errors import DistError
 from .turns import World, current
 
+__all__ = ["of_each_rank", "run"]
+
 T = TypeVar("T")
 _OF_A_RANK: list[tuple[object, str, Callable[[], Any]]] = []
 _ENVIRONMENT = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -141,31 +141,37 @@ class Number:
         return getattr(ufunc, method)(*inputs, **kwargs)
 
 
-def _binary(name: str, is_reflected: bool = False) -> Callable:
-    def method(self, other):
-        if not isinstance(other, OPERANDS):
-            return NotImplemented
-        return self._numbers.operation(name, (other, self) if is_reflected else (self, other))
+def note_operators(
+    kind: type, notes: Callable[[Any], Any], is_operand: Callable[[object], bool], unary: Collection[str]
+) -> None:
+    """Makes operators of a class: what `notes` returns for an object gets their operations and comparisons.
 
-    return method
+    Args:
+        is_operand: whether a value can be on the other side.
+        unary: those of UNARY that the class gets.
+    """
+
+    def method_of(name: str, is_comparison: bool = False, is_reflected: bool = False) -> Callable:
+        def method(self, other):
+            if not is_operand(other):
+                return NotImplemented
+            note = notes(self).outcome if is_comparison else notes(self).operation
+            return note(name, (other, self) if is_reflected else (self, other))
+
+        return method
+
+    for name in ARITHMETIC:
+        setattr(kind, f"__{name}__", method_of(name))
+        setattr(kind, f"__r{name}__", method_of(name, is_reflected=True))
+    for name in COMPARISONS:
+        setattr(kind, f"__{name}__", method_of(name, is_comparison=True))
+    for name in unary:
+        setattr(kind, f"__{name}__", lambda self, name=name: notes(self).operation(name, (self,)))
 
 
-def _comparison(name: str) -> Callable:
-    def method(self, other):
-        if not isinstance(other, OPERANDS):
-            return NotImplemented
-        return self._numbers.outcome(name, (self, other))
-
-    return method
-
-
-for _name in ARITHMETIC:
-    setattr(Number, f"__{_name}__", _binary(_name))
-    setattr(Number, f"__r{_name}__", _binary(_name, is_reflected=True))
-for _name in COMPARISONS:
-    setattr(Number, f"__{_name}__", _comparison(_name))
-for _name in UNARY.keys() - {"round"}:
-    setattr(Number, f"__{_name}__", lambda self, name=_name: self.noted(name))
+note_operators(
+    Number, operator.attrgetter("_numbers"), lambda x: isinstance(x, OPERANDS), UNARY.keys() - {"round"}
+)
 
 
 def pinned(x: object) -> Any:

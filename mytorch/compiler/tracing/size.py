@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ...backends.device import is_users
 from ...core.size import Size
 from ...utils.nested import leaves
-from .number import ARITHMETIC, COMPARISONS, UNARY, Number
+from .number import UNARY, Number, note_operators
 
 if TYPE_CHECKING:
     from .expressions import Expression
@@ -161,26 +161,4 @@ def _is_number(x: object) -> bool:
     return type(x) in (int, float, bool, SizeInt, SizeFloat)
 
 
-def _binary(name: str, is_reflected: bool = False) -> Callable:
-    def method(self, other):
-        if not _is_number(other):
-            return NotImplemented
-        return self.sizes.operation(name, (other, self) if is_reflected else (self, other))
-
-    return method
-
-
-def _comparison(name: str) -> Callable:
-    def method(self, other):
-        return self.sizes.outcome(name, (self, other)) if _is_number(other) else NotImplemented
-
-    return method
-
-
-for _name in ARITHMETIC:
-    setattr(Noting, f"__{_name}__", _binary(_name))
-    setattr(Noting, f"__r{_name}__", _binary(_name, is_reflected=True))
-for _name in COMPARISONS:
-    setattr(Noting, f"__{_name}__", _comparison(_name))
-for _name in UNARY.keys() - {"round", "trunc"}:
-    setattr(Noting, f"__{_name}__", lambda self, name=_name: self.sizes.operation(name, (self,)))
+note_operators(Noting, operator.attrgetter("sizes"), _is_number, UNARY.keys() - {"round", "trunc"})
